@@ -1,0 +1,73 @@
+/* An open model file: metadata and described tensors, whatever the container (GGUF today). Nothing in it is ever
+ * executed, and every size in it has been compared with the file's before anything was allocated. Immutable once
+ * open; may be read from any thread. */
+#ifndef WEIGHTS_WEIGHTS_H
+#define WEIGHTS_WEIGHTS_H
+
+#include "weights/tensor.h"
+
+#include <quire/error.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct weights;
+
+/* path: a .gguf file, or a folder that holds exactly one. Errors name the file and the key. */
+int weights_open(const char *path, struct weights **out, struct error *err);
+/* The same from memory (tests, fuzzing); data must outlive *out. */
+int weights_open_memory(const void *data, size_t n, struct weights **out, struct error *err);
+void weights_close(struct weights *w); /* NULL allowed */
+
+const char *weights_path(const struct weights *w);
+uint64_t weights_file_bytes(const struct weights *w);
+uint64_t weights_tensor_bytes(const struct weights *w); /* sum over tensors */
+
+size_t weights_n_tensors(const struct weights *w);
+const struct tensor *weights_tensor_at(const struct weights *w, size_t i);            /* in file order */
+const struct tensor *weights_tensor(const struct weights *w, const char *name);       /* NULL if there is none */
+
+/* Tells the system that this tensor's pages of the file are no longer needed (it has been repacked). */
+void weights_release(const struct weights *w, const struct tensor *t);
+
+/* ---- metadata ---- */
+
+enum meta_type {
+    META_U8, META_I8, META_U16, META_I16, META_U32, META_I32, META_F32, META_BOOL, META_STRING, META_ARRAY,
+    META_U64, META_I64, META_F64
+}; /* values as in GGUF */
+
+struct meta_str {
+    const char *data; /* in the file, not NUL-terminated */
+    size_t len;
+};
+
+/* Array elements are read by index; strings of an array through an index built at open. */
+struct meta {
+    const char *key;
+    enum meta_type type;      /* META_ARRAY: see elem */
+    enum meta_type elem;      /* element type of an array */
+    size_t n;                 /* element count of an array, else 1 */
+    const void *raw;          /* little-endian scalars, or the array's elements */
+    const struct meta_str *strings; /* [n] for a string or an array of strings, else NULL */
+};
+
+size_t weights_n_meta(const struct weights *w);
+const struct meta *weights_meta_at(const struct weights *w, size_t i);
+const struct meta *weights_meta(const struct weights *w, const char *key); /* NULL if absent */
+
+/* Typed getters. 0 and *out; QUIRE_ENOTFOUND when the key is absent (with *out untouched and err set); QUIRE_EFORMAT
+ * naming key, type and value when it has another type or does not fit. Any integer type is taken as an integer. */
+int weights_get_u64(const struct weights *w, const char *key, uint64_t min, uint64_t max, uint64_t *out,
+                    struct error *err);
+int weights_get_f64(const struct weights *w, const char *key, double *out, struct error *err); /* finite */
+int weights_get_bool(const struct weights *w, const char *key, bool *out, struct error *err);
+int weights_get_str(const struct weights *w, const char *key, struct meta_str *out, struct error *err);
+
+/* Element i of an array of any integer type. */
+int64_t meta_array_int(const struct meta *m, size_t i);
+/* Element i of an array of any float type. */
+double meta_array_float(const struct meta *m, size_t i);
+
+#endif
