@@ -1,0 +1,55 @@
+/* A decoder: one description for all families (spec.h) and one forward pass over a ragged batch.
+ *
+ * Knows weights and the backend; knows nothing of requests, time or sockets. */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "backend/backend.h"
+#include "model/spec.h"
+#include "weights/weights.h"
+
+#include <quire/error.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct model;
+
+struct model_options {
+    enum backend_dtype dtype;
+    size_t max_model_len; /* longest sequence; also fixes length-dependent RoPE scalings. 0 = the model's own */
+    size_t max_logit_rows; /* most rows of one model_logits call */
+    void (*progress)(void *ctx, double done); /* while loading; may be NULL */
+    void *progress_ctx;
+};
+
+/* Bytes a model will take, before anything is allocated. */
+struct model_memory {
+    uint64_t weights_bytes;     /* repacked weights */
+    uint64_t activation_bytes;  /* row-panel activations and logits */
+};
+
+int model_memory_plan(const struct weights *w, const struct model_spec *spec, struct backend *b,
+                      const struct model_options *o, struct model_memory *out, struct error *err);
+
+/* Loads and repacks; releases file pages as they are consumed. spec is copied; w may be closed afterwards. */
+int model_load(const struct weights *w, const struct model_spec *spec, struct backend *b, const struct model_options *o,
+               struct model **out, struct error *err);
+void model_free(struct model *m); /* NULL allowed; the backend stays open */
+
+const struct model_spec *model_spec(const struct model *m);
+
+/* Identity of everything that decides bits: contents of the model file, kernel table, dtype, KV format, RoPE length. Hex, 32
+ * characters. */
+const char *model_numerics_id(const struct model *m);
+
+/* Computes all rows of the batch through all layers, in row panels, writing K and V, and keeps the final normalised hidden rows of
+ * batch->logit_rows (no more than the batch rows given when opened). Panels run in row order, so a row attends only to what an
+ * earlier or the same panel wrote. */
+void model_forward(struct model *m, struct backend_kv *kv, const struct batch *batch);
+
+/* Logits of kept rows [first, first + n), n <= max_logit_rows, into the model's own logits buffer [n][n_vocab], which is
+ * returned and valid until the next call. */
+struct backend_buffer *model_logits(struct model *m, size_t first, size_t n);
+
+#endif
