@@ -2,8 +2,6 @@
 #ifndef WEIGHTS_TENSOR_H
 #define WEIGHTS_TENSOR_H
 
-#include <quire/error.h>
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,11 +24,14 @@ enum tensor_type {
 };
 
 struct tensor_type_info {
-    const char *name;     /* "Q4_1" */
-    size_t block_elems;   /* elements of a block; a row is a whole number of blocks */
+    const char *name;   /* "Q4_1" */
+    size_t block_elems; /* elements of a block; a row is a whole number of blocks. 0: an id that GGUF has
+                           removed */
     size_t block_bytes;
-    bool decodable;       /* false: known by name, refused with what to use instead */
-    /* Decodes n_blocks blocks to float. The C reference of the format; see the format's description in its file. */
+    bool decodable;      /* false: known by name, refused with what to use instead */
+    const char *instead; /* what to use when it is not decodable, for messages; else NULL */
+    /* Decodes n_blocks blocks to float; NULL when not decodable. src need not be aligned. The C reference of
+     * the format; see its description in decode.c. */
     void (*decode)(float *dst, const void *src, size_t n_blocks);
 };
 
@@ -44,13 +45,15 @@ struct tensor {
     enum tensor_type type;
     unsigned n_dims;
     size_t dims[TENSOR_MAX_DIMS]; /* dims[0] is the row length (contiguous); unused ones are 1 */
-    const void *data;             /* in the mapped file; row r of a matrix is at data + r * row_bytes */
+    const void *data; /* row r of a matrix is at data + r * row_bytes; see weights_fetch. Aligned to 8 */
     size_t row_bytes, bytes;
 };
 
-static inline size_t tensor_rows(const struct tensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
+static inline size_t tensor_rows(const struct tensor *t) {
+    return t->dims[1] * t->dims[2] * t->dims[3];
+}
 
-/* Row r as float [dims[0]]. */
+/* Row r < tensor_rows(t) as float [dims[0]]. */
 void tensor_row_f32(float *dst, const struct tensor *t, size_t row);
 
 #endif

@@ -1,6 +1,13 @@
-/* An open model file: metadata and described tensors, whatever the container (GGUF today). Nothing in it is ever
- * executed, and every size in it has been compared with the file's before anything was allocated. Immutable once
- * open; may be read from any thread. */
+/* An open model file: metadata and described tensors, whatever the container (GGUF today). Nothing in it is
+ * ever executed, and every size in it has been compared with the file's before anything was allocated.
+ * Immutable once open; may be read from any thread.
+ *
+ * A file may shrink or be rewritten while it is open (a download resumed over it, a careless copy), and
+ * reading mapped pages that are gone raises SIGBUS. So nothing that lives longer than loading reads the
+ * mapping: metadata, names and strings are a private copy, read at open; tensor data is mapped until
+ * weights_fetch replaces its pages by a private copy. A loader calls fetch (an error, not a signal, if the
+ * file has shrunk), repacks from t->data and releases; data used in place is fetched and kept. t->data
+ * without a fetch is for tools that look at a file and leave. */
 #ifndef WEIGHTS_WEIGHTS_H
 #define WEIGHTS_WEIGHTS_H
 
@@ -14,8 +21,14 @@
 
 struct weights;
 
-/* path: a .gguf file, or a folder that holds exactly one. Errors name the file and the key. */
+/* path: a .gguf file, or a folder that holds exactly one. Errors name the file and the key. QUIRE_ENOTFOUND:
+ * no such path or no model in the folder; QUIRE_EIO; QUIRE_EFORMAT: malformed; QUIRE_EUNSUPPORTED: a version,
+ * byte order, split file or tensor type that is known but not supported; QUIRE_ELIMIT: too much metadata;
+ * QUIRE_ENOMEM. */
 int weights_open(const char *path, struct weights **out, struct error *err);
+/* As weights_open, but takes tensor types that are known and not decodable (to look at a file, not to load
+ * it). */
+int weights_inspect(const char *path, struct weights **out, struct error *err);
 /* The same from memory (tests, fuzzing); data must outlive *out. */
 int weights_open_memory(const void *data, size_t n, struct weights **out, struct error *err);
 void weights_close(struct weights *w); /* NULL allowed */
@@ -25,31 +38,49 @@ uint64_t weights_file_bytes(const struct weights *w);
 uint64_t weights_tensor_bytes(const struct weights *w); /* sum over tensors */
 
 size_t weights_n_tensors(const struct weights *w);
-const struct tensor *weights_tensor_at(const struct weights *w, size_t i);            /* in file order */
-const struct tensor *weights_tensor(const struct weights *w, const char *name);       /* NULL if there is none */
+const struct tensor *weights_tensor_at(const struct weights *w, size_t i);      /* in file order */
+const struct tensor *weights_tensor(const struct weights *w, const char *name); /* NULL if there is none */
 
-/* Tells the system that this tensor's pages of the file are no longer needed (it has been repacked). */
+/* Makes t->data a private copy, read from the file now: no later change of the file can reach it. The address
+ * stays. QUIRE_EIO when the file has become shorter than it was, naming the tensor; QUIRE_ENOMEM. Any thread.
+ */
+int weights_fetch(const struct weights *w, const struct tensor *t, struct error *err);
+/* The data is no longer needed (it has been repacked): gives its memory back. Later reads see the mapped file
+ * again. Any thread, but nobody may be reading t->data. */
 void weights_release(const struct weights *w, const struct tensor *t);
 
 /* ---- metadata ---- */
 
 enum meta_type {
-    META_U8, META_I8, META_U16, META_I16, META_U32, META_I32, META_F32, META_BOOL, META_STRING, META_ARRAY,
-    META_U64, META_I64, META_F64
+    META_U8,
+    META_I8,
+    META_U16,
+    META_I16,
+    META_U32,
+    META_I32,
+    META_F32,
+    META_BOOL,
+    META_STRING,
+    META_ARRAY,
+    META_U64,
+    META_I64,
+    META_F64
 }; /* values as in GGUF */
 
+const char *meta_type_name(enum meta_type type); /* "u32", "string", ...; NULL for no type */
+
 struct meta_str {
-    const char *data; /* in the file, not NUL-terminated */
+    const char *data; /* not NUL-terminated; any bytes */
     size_t len;
 };
 
 /* Array elements are read by index; strings of an array through an index built at open. */
 struct meta {
     const char *key;
-    enum meta_type type;      /* META_ARRAY: see elem */
-    enum meta_type elem;      /* element type of an array */
-    size_t n;                 /* element count of an array, else 1 */
-    const void *raw;          /* little-endian scalars, or the array's elements */
+    enum meta_type type;            /* META_ARRAY: see elem */
+    enum meta_type elem;            /* element type of an array */
+    size_t n;                       /* element count of an array, else 1 */
+    const void *raw;                /* little-endian scalars, or the array's elements; not aligned */
     const struct meta_str *strings; /* [n] for a string or an array of strings, else NULL */
 };
 
@@ -57,8 +88,9 @@ size_t weights_n_meta(const struct weights *w);
 const struct meta *weights_meta_at(const struct weights *w, size_t i);
 const struct meta *weights_meta(const struct weights *w, const char *key); /* NULL if absent */
 
-/* Typed getters. 0 and *out; QUIRE_ENOTFOUND when the key is absent (with *out untouched and err set); QUIRE_EFORMAT
- * naming key, type and value when it has another type or does not fit. Any integer type is taken as an integer. */
+/* Typed getters. 0 and *out; QUIRE_ENOTFOUND when the key is absent (with *out untouched and err set);
+ * QUIRE_EFORMAT naming key, type and value when it has another type or does not fit. Any integer type is
+ * taken as an integer; f64 takes f32, f64 and integers. */
 int weights_get_u64(const struct weights *w, const char *key, uint64_t min, uint64_t max, uint64_t *out,
                     struct error *err);
 int weights_get_f64(const struct weights *w, const char *key, double *out, struct error *err); /* finite */
