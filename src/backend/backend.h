@@ -1,9 +1,10 @@
-/* The device seam: memory, threads and the fused operations that a decoder needs, behind one table of functions.
+/* The device seam: memory, threads and the fused operations that a decoder needs, behind one table of
+ * functions.
  *
- * Buffers are opaque and live on the device; `float` activations are [rows][width], row-major. The model walks a
- * decoder through this table and knows no device; a device knows no model. Operations of one backend run in the order
- * they are called. On the CPU each returns when it is done; a device with streams may return earlier and finish by
- * `wait`. Sums within a row have one order (law 1); see kern/kern.h for the CPU's.
+ * Buffers are opaque and live on the device; `float` activations are [rows][width], row-major. The model
+ * walks a decoder through this table and knows no device; a device knows no model. Operations of one backend
+ * run in the order they are called. On the CPU each returns when it is done; a device with streams may return
+ * earlier and finish by `wait`. Sums within a row have one order (law 1); see kern/kern.h for the CPU's.
  *
  * A new device passes tests/unit/backend (conformance against the C reference). */
 #ifndef BACKEND_BACKEND_H
@@ -49,10 +50,18 @@ struct backend_kv_layout {
 };
 
 struct backend_attention {
-    size_t group, layer;   /* KV group, and index of the layer within it */
+    size_t group, layer; /* KV group, and index of the layer within it */
     size_t n_heads, n_kv_heads, head_dim;
     float scale, soft_cap; /* soft_cap 0 = none */
     size_t window;         /* positions attended, the own one included; 0 = all */
+};
+
+struct backend_rope {
+    const struct backend_buffer *table; /* [n_positions][n_rot]: n_rot / 2 cosines, then n_rot / 2 sines */
+    size_t n_rot;
+    bool interleaved;                             /* pairs (2i, 2i + 1) instead of (i, i + n_rot / 2) */
+    const struct backend_buffer *q_norm, *k_norm; /* [head_dim] or NULL */
+    float norm_eps;
 };
 
 enum backend_activation { BACKEND_SWIGLU };
@@ -61,85 +70,91 @@ struct backend_ops {
     void (*close)(struct backend *b);
 
     /* ---- memory ---- */
-    struct backend_buffer *(*buffer_alloc)(struct backend *b, size_t bytes); /* zeroed, resident; NULL: no memory */
-    void (*buffer_free)(struct backend *b, struct backend_buffer *buf);      /* NULL allowed */
-    void (*upload)(struct backend *b, struct backend_buffer *dst, size_t offset, const void *src, size_t bytes);
-    void (*download)(struct backend *b, void *dst, const struct backend_buffer *src, size_t offset, size_t bytes);
+    struct backend_buffer *(*buffer_alloc)(struct backend *b,
+                                           size_t bytes); /* zeroed, resident; NULL: no memory */
+    void (*buffer_free)(struct backend *b, struct backend_buffer *buf); /* NULL allowed */
+    void (*upload)(struct backend *b, struct backend_buffer *dst, size_t offset, const void *src,
+                   size_t bytes);
+    void (*download)(struct backend *b, void *dst, const struct backend_buffer *src, size_t offset,
+                     size_t bytes);
     void (*wait)(struct backend *b); /* all operations so far are done */
+    /* Work on host memory, spread over the host's compute threads: fn(ctx, item) for each item, in any order.
+     */
+    void (*host_run)(struct backend *b, size_t n_items, void (*fn)(void *ctx, size_t item), void *ctx);
 
     /* ---- weights ---- */
     /* Bytes that matrix_load will take; 0 and err set when the format or shape is not supported. */
-    size_t (*matrix_bytes)(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype, struct error *err);
+    size_t (*matrix_bytes)(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,
+                           struct error *err);
     /* Repacks into the device's layout, in parallel. dtype applies to unquantized formats only. */
     int (*matrix_load)(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,
                        struct backend_matrix **out, struct error *err);
     void (*matrix_free)(struct backend *b, struct backend_matrix *m);
 
     /* ---- KV pages: page 0 is the null page, never handed out ---- */
-    size_t (*kv_page_bytes)(struct backend *b, const struct backend_kv_layout *layout); /* one size for all groups */
+    size_t (*kv_page_bytes)(struct backend *b,
+                            const struct backend_kv_layout *layout); /* one size for all groups */
     /* Reserves address space for n_pages; pages become resident by kv_populate. */
-    int (*kv_create)(struct backend *b, const struct backend_kv_layout *layout, size_t n_pages, struct backend_kv **out,
-                     struct error *err);
+    int (*kv_create)(struct backend *b, const struct backend_kv_layout *layout, size_t n_pages,
+                     struct backend_kv **out, struct error *err);
     void (*kv_free)(struct backend *b, struct backend_kv *kv);
     /* Makes pages [first, first + n) resident; any thread. */
     int (*kv_populate)(struct backend *b, struct backend_kv *kv, size_t first, size_t n, struct error *err);
-    /* Copies the first n_tokens slots of a page. */
-    void (*kv_copy)(struct backend *b, struct backend_kv *kv, size_t dst_page, size_t src_page, size_t n_tokens);
-    /* Canonical form of a page: for each layer of the group, K then V as float [block_tokens][n_kv_heads][head_dim]. */
+    /* Copies the first n_tokens slots of a page; slots behind them in dst hold anything afterwards. */
+    void (*kv_copy)(struct backend *b, struct backend_kv *kv, size_t dst_page, size_t src_page,
+                    size_t n_tokens);
+    /* Canonical form of a page: for each layer of the group, K then V as float
+     * [block_tokens][n_kv_heads][head_dim]. */
     size_t (*kv_export_bytes)(struct backend *b, const struct backend_kv *kv, size_t group);
     void (*kv_export)(struct backend *b, const struct backend_kv *kv, size_t group, size_t page, void *dst);
     void (*kv_import)(struct backend *b, struct backend_kv *kv, size_t group, size_t page, const void *src);
 
     /* ---- operations; x, y: [n_rows][width] float ---- */
-    void (*embed)(struct backend *b, struct backend_buffer *y, const struct backend_matrix *table, const uint32_t *tokens,
-                  size_t n_rows, float scale);
+    void (*embed)(struct backend *b, struct backend_buffer *y, const struct backend_matrix *table,
+                  const uint32_t *tokens, size_t n_rows, float scale);
     void (*rms_norm)(struct backend *b, struct backend_buffer *y, const struct backend_buffer *x,
                      const struct backend_buffer *weight, size_t n_rows, size_t width, float eps);
     /* y[i] = x · w[i]ᵀ for n_outputs matrices of one input, which is packed once. add: y[i] is added to. */
     void (*matmul)(struct backend *b, struct backend_buffer *const *y, const struct backend_matrix *const *w,
-                   const struct backend_buffer *const *bias, size_t n_outputs, const struct backend_buffer *x, size_t n_rows, bool add);
-    /* Rotates q and k in place, then stores k and v of each row in its slot. table: [max_positions][n_rot] cosines and sines,
-     * see backend_rope. norms: per-head RMS norm weights of q and k before rotation, NULL = none. */
+                   const struct backend_buffer *const *bias, size_t n_outputs, const struct backend_buffer *x,
+                   size_t n_rows, bool add);
+    /* Rotates q and k in place, then stores k and v of each row in its slot. table: [max_positions][n_rot]
+     * cosines and sines, see backend_rope. norms: per-head RMS norm weights of q and k before rotation, NULL
+     * = none. */
     void (*rope_kv_write)(struct backend *b, struct backend_buffer *q, struct backend_buffer *k,
                           const struct backend_buffer *v, const struct backend_rope *rope,
                           const struct backend_attention *a, struct backend_kv *kv, const struct batch *batch,
                           size_t first_row, size_t n_rows);
     /* y: [n_rows][n_heads * head_dim], reading K and V only as stored. */
     void (*attention)(struct backend *b, struct backend_buffer *y, const struct backend_buffer *q,
-                      const struct backend_attention *a, const struct backend_kv *kv, const struct batch *batch,
-                      size_t first_row, size_t n_rows);
+                      const struct backend_attention *a, const struct backend_kv *kv,
+                      const struct batch *batch, size_t first_row, size_t n_rows);
     void (*activation)(struct backend *b, enum backend_activation kind, struct backend_buffer *y,
-                       const struct backend_buffer *gate, const struct backend_buffer *up, size_t n_rows, size_t width);
+                       const struct backend_buffer *gate, const struct backend_buffer *up, size_t n_rows,
+                       size_t width);
     /* dst row i = src row rows[i] */
-    void (*gather_rows)(struct backend *b, struct backend_buffer *dst, size_t dst_row, const struct backend_buffer *src, const uint32_t *rows,
-                        size_t n_rows, size_t width);
-    /* Scores and sampling over logits [n_rows][n_vocab]; see sample.h. */
-    void (*sample)(struct backend *b, struct backend_buffer *logits, size_t n_rows, size_t n_vocab,
+    void (*gather_rows)(struct backend *b, struct backend_buffer *dst, size_t dst_row,
+                        const struct backend_buffer *src, const uint32_t *rows, size_t n_rows, size_t width);
+    /* Scores and sampling over logits [n_rows][n_vocab], which stay as they are; see sample.h. */
+    void (*sample)(struct backend *b, const struct backend_buffer *logits, size_t n_rows, size_t n_vocab,
                    const struct sample_row *rows, struct sample_result *results);
-};
-
-struct backend_rope {
-    const struct backend_buffer *table; /* [n_positions][n_rot]: n_rot / 2 cosines, then n_rot / 2 sines */
-    size_t n_rot;
-    bool interleaved; /* pairs (2i, 2i + 1) instead of (i, i + n_rot / 2) */
-    const struct backend_buffer *q_norm, *k_norm; /* [head_dim] or NULL */
-    float norm_eps;
 };
 
 struct backend {
     const struct backend_ops *ops;
-    const char *name;  /* "cpu" */
-    const char *path;  /* "avx512", ... */
+    const char *name; /* "cpu" */
+    const char *path; /* "avx512", ... */
     size_t n_threads;
-    size_t max_rows;   /* most rows in one call: the width of a row panel */
+    size_t max_rows; /* most rows in one call: the width of a row panel */
 };
 
 struct backend_cpu_options {
-    size_t n_threads;  /* 0 = cores available to the process (affinity and cgroup quota) */
+    size_t n_threads;      /* 0 = cores available to the process (affinity and cgroup quota) */
     const char *isa_limit; /* QUIRE_CPU's value or NULL */
     size_t max_rows;
-    size_t max_width;  /* widest row of any operation's input, for scratch */
+    size_t max_width;                              /* widest row of any operation's input, for scratch */
     size_t max_positions, max_heads, max_head_dim; /* for attention scratch */
+    size_t max_vocab;                              /* for sampling scratch */
 };
 int backend_cpu_open(const struct backend_cpu_options *options, struct backend **out, struct error *err);
 /* Scratch memory it holds for these options (part of the memory plan). */

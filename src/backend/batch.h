@@ -1,5 +1,6 @@
-/* The ragged batch of one step: rows of several sequences, prompt chunks and decode rows alike. Self-contained: forward is a
- * function of (batch, KV memory, weights). Built by the engine in fixed memory, read by the backend. */
+/* The ragged batch of one step: rows of several sequences, prompt chunks and decode rows alike.
+ * Self-contained: forward is a function of (batch, KV memory, weights). Built by the engine in fixed memory,
+ * read by the backend. */
 #ifndef BACKEND_BATCH_H
 #define BACKEND_BATCH_H
 
@@ -8,8 +9,9 @@
 
 #define BATCH_MAX_GROUPS 4
 
-/* Rows [first_row, first_row + n_rows) belong to one sequence, in position order. Pages of a group: table[g][i] holds
- * logical positions [i * block_tokens, (i + 1) * block_tokens); entries a window no longer needs are 0 (the null page). */
+/* Rows [first_row, first_row + n_rows) belong to one sequence, in position order. Pages of a group:
+ * table[g][i] holds logical positions [i * block_tokens, (i + 1) * block_tokens); entries a window no longer
+ * needs are 0 (the null page). */
 struct batch_seq {
     size_t first_row, n_rows;
     uint32_t first_position; /* logical position of first_row */

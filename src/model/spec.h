@@ -1,5 +1,5 @@
-/* What makes one decoder differ from another, as data. A family is a row of the table in spec.c: how its metadata keys and
- * tensor names map to this description. The forward pass reads only this. */
+/* What makes one decoder differ from another, as data. A family is a row of the table in spec.c: how its
+ * metadata keys and tensor names map to this description. The forward pass reads only this. */
 #ifndef MODEL_SPEC_H
 #define MODEL_SPEC_H
 
@@ -12,15 +12,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_YARN, ROPE_FACTORS /* per-pair divisors from a tensor (Llama 3.x) */ };
+enum rope_scaling {
+    ROPE_NONE,
+    ROPE_LINEAR,
+    ROPE_YARN,
+    ROPE_FACTORS /* per-pair divisors from a tensor (Llama 3.x) */
+};
 
 struct model_rope {
     double base;
     size_t n_rot;
     bool interleaved;
     enum rope_scaling scaling;
-    double factor;              /* linear, yarn */
-    size_t original_context;    /* yarn */
+    double factor;                                        /* linear, yarn */
+    size_t original_context;                              /* yarn */
     double attn_factor, beta_fast, beta_slow, ext_factor; /* yarn (Peng et al. 2023) */
 };
 
@@ -40,7 +45,7 @@ struct model_spec {
     const char *family; /* row of the table, "llama" */
     size_t n_layers, n_embd, n_ff, n_vocab, n_heads, n_kv_heads, head_dim, context_len;
     float norm_eps;
-    float attn_scale;   /* usually 1 / sqrt(head_dim) */
+    float attn_scale;                              /* usually 1 / sqrt(head_dim) */
     float embed_scale, logit_scale, attn_soft_cap; /* 1, 1, 0 when unused */
     bool tied_output;
     enum backend_activation activation;
@@ -50,12 +55,13 @@ struct model_spec {
     struct model_layer layers[MODEL_MAX_LAYERS];
 };
 
-/* Reads and checks the description: every number ranged, every tensor present with the right shape. Errors name the
- * key or tensor, its value and what is allowed; an unknown architecture lists the known ones. */
+/* Reads and checks the description: every number ranged, every tensor present with the right shape. Errors
+ * name the key or tensor, its value and what is allowed; an unknown architecture lists the known ones. */
 int model_spec_read(const struct weights *w, struct model_spec *out, struct error *err);
 
 /* KV bytes of one token over all groups, and of one page; see backend_kv_layout. */
-struct backend_kv_layout model_kv_layout(const struct model_spec *spec, size_t block_tokens, enum backend_dtype dtype);
+struct backend_kv_layout model_kv_layout(const struct model_spec *spec, size_t block_tokens,
+                                         enum backend_dtype dtype);
 size_t model_kv_bytes_per_token(const struct model_spec *spec, enum backend_dtype dtype);
 
 #endif
