@@ -1,0 +1,167 @@
+#include "base/json_out.h"
+#include "base/utf8.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void json_out_init(struct json_out *j, struct buf *out) {
+    *j = (struct json_out){.out = out};
+}
+
+static void before_value(struct json_out *j) {
+    if (j->after_value[j->depth]) buf_putc(j->out, ',');
+    j->after_value[j->depth] = true;
+}
+
+/* Nesting too deep, or an end without a start, is a fault of the caller: the buffer is marked failed. */
+static void open_level(struct json_out *j, char c) {
+    before_value(j);
+    buf_putc(j->out, c);
+    if (j->depth == JSON_OUT_DEPTH) {
+        j->out->failed = true;
+        return;
+    }
+    j->after_value[++j->depth] = false;
+}
+
+static void close_level(struct json_out *j, char c) {
+    if (j->depth == 0) {
+        j->out->failed = true;
+        return;
+    }
+    j->depth--;
+    buf_putc(j->out, c);
+}
+
+void json_obj(struct json_out *j) {
+    open_level(j, '{');
+}
+void json_obj_end(struct json_out *j) {
+    close_level(j, '}');
+}
+void json_arr(struct json_out *j) {
+    open_level(j, '[');
+}
+void json_arr_end(struct json_out *j) {
+    close_level(j, ']');
+}
+
+static void put_quoted(struct buf *out, const char *s, size_t n) {
+    buf_putc(out, '"');
+    json_escape(out, s, n);
+    buf_putc(out, '"');
+}
+
+void json_key(struct json_out *j, const char *key) {
+    before_value(j);
+    put_quoted(j->out, key, strlen(key));
+    buf_putc(j->out, ':');
+    j->after_value[j->depth] = false; /* its value follows without a comma */
+}
+
+void json_strn(struct json_out *j, const char *s, size_t n) {
+    before_value(j);
+    put_quoted(j->out, s, n);
+}
+
+void json_str(struct json_out *j, const char *s) {
+    if (s)
+        json_strn(j, s, strlen(s));
+    else
+        json_null(j);
+}
+
+void json_raw(struct json_out *j, const char *text, size_t n) {
+    before_value(j);
+    buf_append(j->out, text, n);
+}
+
+void json_u64(struct json_out *j, uint64_t v) {
+    char digits[20];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + v % 10);
+    } while (v /= 10);
+    json_raw(j, digits + at, sizeof digits - at);
+}
+
+void json_i64(struct json_out *j, int64_t v) {
+    if (v >= 0) {
+        json_u64(j, (uint64_t)v);
+        return;
+    }
+    before_value(j);
+    buf_putc(j->out, '-');
+    j->after_value[j->depth] = false;
+    json_u64(j, 0 - (uint64_t)v);
+}
+
+/* 15 digits survive text -> double -> text for normal numbers, so if fewer are enough, %.15g shows just
+ * those; 17 are always enough. Subnormal numbers carry fewer digits and are tried from one digit on. */
+static int print_shortest(char *text, size_t cap, double v) {
+    int n = 0;
+    for (int digits = fabs(v) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
+        n = snprintf(text, cap, "%.*g", digits, v);
+        if (strtod(text, NULL) == v) break;
+    }
+    return n;
+}
+
+void json_f64(struct json_out *j, double v) {
+    char text[40];
+    if (!isfinite(v)) {
+        json_null(j);
+        return;
+    }
+    int n = print_shortest(text, sizeof text, v);
+    for (int i = 0; i < n; i++) /* a locale of the host program may write the point otherwise */
+        if (!strchr("0123456789+-e", text[i])) text[i] = '.';
+    json_raw(j, text, (size_t)n);
+}
+
+void json_bool(struct json_out *j, bool v) {
+    if (v)
+        json_raw(j, "true", 4);
+    else
+        json_raw(j, "false", 5);
+}
+
+void json_null(struct json_out *j) {
+    json_raw(j, "null", 4);
+}
+
+static void escape_char(struct buf *out, unsigned char c) {
+    static const char hex[] = "0123456789abcdef";
+    const char *names = "\"\"\\\\\nn\rr\tt\bb\ff"; /* pairs: character, letter of its short escape */
+    for (size_t i = 0; names[i]; i += 2) {
+        if ((unsigned char)names[i] == c) {
+            char pair[2] = {'\\', names[i + 1]};
+            buf_append(out, pair, 2);
+            return;
+        }
+    }
+    char code[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+    buf_append(out, code, 6);
+}
+
+void json_escape(struct buf *out, const char *s, size_t n) {
+    size_t start = 0, i = 0; /* s[start .. i) goes out as it is */
+    while (i < n) {
+        unsigned char c = (unsigned char)s[i];
+        size_t len = c < 0x80 ? 1 : utf8_sequence(s + i, n - i);
+        if (len && c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) {
+            i += len;
+            continue;
+        }
+        buf_append(out, s + start, i - start);
+        if (len)
+            escape_char(out, c);
+        else
+            buf_append(out, "\xef\xbf\xbd", 3); /* U+FFFD */
+        start = ++i;
+    }
+    buf_append(out, s + start, n - start);
+}
