@@ -34,7 +34,7 @@ enum quire_dtype { QUIRE_BFLOAT16, QUIRE_FLOAT16, QUIRE_FLOAT32 };
 
 struct quire_config {
     const struct weights *weights;              /* must outlive the engine */
-    const struct quire_token_bytes *token_bytes; /* must outlive the engine */
+    const struct quire_token_bytes *token_bytes; /* must outlive the engine; NULL: no stop strings */
     const uint32_t *stop_tokens;                /* end-of-sequence ids of the model; must outlive the engine */
     size_t n_stop_tokens;
     enum quire_dtype dtype;        /* activations, KV and unquantized weights */
@@ -45,7 +45,7 @@ struct quire_config {
     size_t block_tokens;           /* tokens of a KV block */
     double memory_share;           /* share of the device's memory that Quire may take, (0, 1] */
     uint64_t kv_bytes;             /* KV memory; 0 = what memory_share leaves */
-    size_t max_queue;              /* waiting requests beyond which quire_submit says QUIRE_EBUSY */
+    size_t max_queue;              /* unfinished requests beyond max_num_seqs before quire_submit says QUIRE_EBUSY */
     size_t n_threads;              /* compute threads; 0 = the cores available to the process */
     bool prefix_caching, chunked_prefill;
     enum quire_policy policy;
@@ -91,8 +91,8 @@ struct quire_bias {
     float bias;
 };
 
-/* A constraint on the output (a grammar): called on compute threads while the forward pass runs, never for one
- * state at the same time. mask has a bit for each token id, set = allowed. */
+/* A constraint on the output (a grammar): called on the engine's threads (fill_mask while the forward pass runs), never
+ * for one state at the same time. mask has a bit for each token id, set = allowed; it comes cleared. */
 struct quire_constraint {
     void *state;
     int (*fill_mask)(void *state, uint32_t *mask, size_t n_vocab);
@@ -114,9 +114,9 @@ struct quire_sampling {
     float repetition_penalty, presence_penalty, frequency_penalty; /* > 0, 1 = off; [-2, 2]; [-2, 2] */
     bool has_seed;
     uint64_t seed;
-    size_t max_tokens, min_tokens; /* max_tokens 0: only score the prompt */
+    size_t max_tokens, min_tokens; /* max_tokens 0: only score the prompt; SIZE_MAX: all the room there is */
     bool ignore_eos;
-    bool include_stop; /* the matched stop string stays in the output */
+    bool include_stop; /* the matched stop string stays in the output; then nothing is ever held */
     int n_logprobs;        /* -1 = none, else the chosen token's and this many top ones */
     int n_prompt_logprobs; /* -1 = none, else for each prompt token */
     const uint32_t *stop_token_ids;
@@ -142,11 +142,12 @@ struct quire_request {
     const char *adapter, *cache_salt; /* NULL = none */
     bool skip_prefix_cache; /* do not read from it */
     const struct quire_constraint *constraint; /* NULL = none; destroyed by the engine */
-    const struct quire_waker *waker;           /* must outlive the stream; may be NULL */
+    const struct quire_waker *waker;           /* must outlive the engine; may be NULL */
 };
 
-/* Everything pointed to is copied. On success *out is the caller's until quire_close. On failure nothing is kept:
- * QUIRE_EINVAL or QUIRE_ELIMIT (with err->param = the field), QUIRE_EBUSY, QUIRE_ENOMEM, QUIRE_ECANCELED. */
+/* Everything pointed to but constraint->state and waker is copied. On success *out is the caller's until quire_close. On
+ * failure nothing is kept (nor is the constraint destroyed): QUIRE_EINVAL or QUIRE_ELIMIT (with err->param = the field),
+ * QUIRE_EUNSUPPORTED, QUIRE_EBUSY, QUIRE_ENOMEM, QUIRE_ECANCELED. */
 int quire_submit(struct quire_engine *engine, const struct quire_request *request, struct quire_stream **out,
                  struct error *err);
 
@@ -173,7 +174,8 @@ struct quire_event {
     enum quire_finish finish; /* not QUIRE_RUNNING: this is the last event */
     size_t trim_bytes;        /* on the last event: the output ends this many bytes earlier */
     const char *stop_reason;  /* on QUIRE_STOP: the stop string matched (owned by the stream), else NULL */
-    int64_t stop_token;       /* on QUIRE_STOP: the stop token id, else -1; never part of the output text */
+    int64_t stop_token;       /* on QUIRE_STOP by id: that token, else -1. has_token and chosen then describe it and
+                                 it counts in usage, but its bytes are no part of the output (nor of trim_bytes) */
     const struct error *error; /* on QUIRE_FAILED; owned by the stream */
 };
 
@@ -182,8 +184,8 @@ int quire_poll(struct quire_stream *stream, struct quire_event *event);
 /* As quire_poll, but waits for an event up to timeout_us. For callers without a loop. */
 int quire_wait(struct quire_stream *stream, struct quire_event *event, uint64_t timeout_us);
 
-/* Scores of prompt tokens 1 … n_prompt - 1 (the first has none), complete once the first event has come: position i
- * has its chosen token and top list. NULL if not asked for. */
+/* Scores of prompt tokens 1 … n_prompt - 1 (the first has none), complete once the first event has come (unless that is
+ * an abort or failure): [0] is the prompt token itself, [1 .. *n) the top list. NULL if not asked for. */
 const struct quire_logprob *quire_prompt_logprobs(const struct quire_stream *stream, size_t position, size_t *n);
 
 struct quire_usage {
