@@ -91,8 +91,8 @@ struct quire_bias {
     float bias;
 };
 
-/* A constraint on the output (a grammar): called on the engine's threads (fill_mask while the forward pass runs), never
- * for one state at the same time. mask has a bit for each token id, set = allowed; it comes cleared. */
+/* A constraint on the output (a grammar): called on the engine's and the compute threads, never for one state at the
+ * same time. mask has a bit for each token id, set = allowed; it comes cleared. */
 struct quire_constraint {
     void *state;
     int (*fill_mask)(void *state, uint32_t *mask, size_t n_vocab);
