@@ -26,6 +26,7 @@ struct tiny_model_options tiny_model_defaults(void) {
                                        .ff = 160,
                                        .n_vocab = 600,
                                        .context = 4096,
+                                       .embed_type = -1,
                                        .rope_factor = 8,
                                        .rope_original_context = 512,
                                        .rope_base = 10000,
@@ -270,9 +271,13 @@ static void add_layer(struct gguf_build *b, const struct tiny_model_options *o, 
     }
 }
 
+static unsigned embed_type(const struct tiny_model_options *o) {
+    return o->embed_type < 0 ? o->type : (unsigned)o->embed_type;
+}
+
 static bool possible(const struct tiny_model_options *o) {
     size_t elems, embed_elems, bytes;
-    if (!tiny_quant_block(o->type, &elems, &bytes) || !tiny_quant_block(o->embed_type, &embed_elems, &bytes))
+    if (!tiny_quant_block(o->type, &elems, &bytes) || !tiny_quant_block(embed_type(o), &embed_elems, &bytes))
         return false;
     if (!o->width || !o->ff || !o->n_heads || !o->n_kv_heads || !o->head_dim || o->n_vocab < N_FIXED)
         return false;
@@ -284,12 +289,12 @@ void *tiny_model_memory(const struct tiny_model_options *o, size_t *n) {
     if (!possible(o)) return NULL;
     struct gguf_build b = gguf_build_new();
     add_metadata(&b, o);
-    add_matrix(&b, o, "token_embd.weight", o->n_vocab, o->width, 1 / sqrt(o->width), o->embed_type);
+    add_matrix(&b, o, "token_embd.weight", o->n_vocab, o->width, 1 / sqrt(o->width), embed_type(o));
     if (o->rope_freqs) add_rope_freqs(&b, o);
     for (unsigned i = 0; i < o->n_layers; i++) add_layer(&b, o, i);
     add_vector(&b, o, "output_norm.weight", o->width, 3, 0.3);
     if (!o->tied) {
-        add_matrix(&b, o, "output.weight", o->n_vocab, o->width, 1 / sqrt(o->width), o->embed_type);
+        add_matrix(&b, o, "output.weight", o->n_vocab, o->width, 1 / sqrt(o->width), embed_type(o));
     }
     return gguf_build_finish(&b, n);
 }

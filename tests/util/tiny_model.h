@@ -17,7 +17,8 @@ struct tiny_model_options {
     /* GGUF type ids of the matrices, and of the embedding and output: F32 0, F16 1, BF16 30, Q4_0 2, Q4_1 3,
      * Q8_0 8, and, filled with random bits, Q2_K 10 ... Q6_K 14. Rows must be whole blocks (32; 256 for the K
      * types). */
-    unsigned type, embed_type;
+    unsigned type;
+    int embed_type;                 /* -1: as type */
     bool tied;                      /* no output.weight */
     unsigned sliding_window;        /* 0 = none */
     const char *rope_scaling;       /* NULL, "linear" or "yarn" */
