@@ -24,10 +24,10 @@ enum kern_format {
 
 /* How the input rows of a matrix product are stored. Products that share an input and an act kind share its packed form. */
 enum kern_act {
-    KERN_ACT_F32,  /* float [k] */
-    KERN_ACT_F16,  /* IEEE half [k] */
-    KERN_ACT_BF16, /* bfloat16 [k], round to nearest even */
-    KERN_ACT_Q8,   /* per 32 elements: int8 q[32], float scale, float scale * sum(q): x ~ scale * q */
+    KERN_ACT_F32,  /* as they are */
+    KERN_ACT_F16,  /* rounded to IEEE half; how they are stored is the table's affair */
+    KERN_ACT_BF16, /* rounded to bfloat16, nearest even; likewise */
+    KERN_ACT_Q8,   /* per 32 elements int8 q and one float scale: x ~ scale * q; see kern_block.h */
     KERN_ACT_KINDS
 };
 
@@ -123,9 +123,9 @@ struct kern {
     void (*round_to)(float *x, enum kern_act type, size_t n); /* rounds to bf16 / f16 precision in place; F32: nothing */
 
     /* ---- over the vocabulary ---- */
-    /* Largest logit, its lowest index, and whether all are finite (-inf is allowed only where mask has a 0). */
+    /* Largest logit, its lowest index, and whether all are finite. NaN is never the largest; all NaN or -inf: -inf, 0. */
     void (*logits_scan)(const float *x, size_t n, float *max, size_t *argmax, bool *finite);
-    /* log(sum(exp(x - max))) + max in double, summed in a fixed order. */
+    /* log(sum(exp(x - max))) + max in double, summed in a fixed order. max finite; -inf adds exactly nothing. */
     double (*log_sum_exp)(const float *x, size_t n, float max);
     /* p[i] = exp((x[i] - max) * inv_temperature); returns their sum (fixed order). */
     double (*softmax_terms)(float *p, const float *x, size_t n, float max, float inv_temperature);

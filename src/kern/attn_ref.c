@@ -1,0 +1,142 @@
+#include "kern/kern_half.h"
+#include "kern/kern_ref.h"
+
+#include <math.h>
+
+static size_t elem_bytes(enum kern_kv type) {
+    return type == KERN_KV_F32 ? 4 : 2;
+}
+
+static float load(const void *chunk, size_t i, enum kern_kv type) {
+    uint16_t half;
+    float x;
+    if (type == KERN_KV_F32) {
+        memcpy(&x, (const char *)chunk + 4 * i, 4);
+        return x;
+    }
+    memcpy(&half, (const char *)chunk + 2 * i, 2);
+    return type == KERN_KV_F16 ? kern_from_f16(half) : kern_from_bf16(half);
+}
+
+static void put(void *chunk, size_t i, float x, enum kern_kv type) {
+    uint16_t half = type == KERN_KV_F16 ? kern_to_f16(x) : kern_to_bf16(x);
+    memcpy((char *)chunk + elem_bytes(type) * i, type == KERN_KV_F32 ? (const void *)&x : &half,
+           elem_bytes(type));
+}
+
+/* Element d of token `slot` in a K chunk. */
+static size_t k_index(size_t slot, size_t d, size_t head_dim) {
+    return (slot / KERN_KV_LANES * head_dim + d) * KERN_KV_LANES + slot % KERN_KV_LANES;
+}
+
+static void write_k(void *chunk, size_t slot, const float *k, size_t head_dim, enum kern_kv type) {
+    for (size_t d = 0; d < head_dim; d++) put(chunk, k_index(slot, d, head_dim), k[d], type);
+}
+
+static void write_v(void *chunk, size_t slot, const float *v, size_t head_dim, enum kern_kv type) {
+    for (size_t d = 0; d < head_dim; d++) put(chunk, slot * head_dim + d, v[d], type);
+}
+
+static void read_k(float *dst, const void *chunk, size_t slot, size_t head_dim, enum kern_kv type) {
+    for (size_t d = 0; d < head_dim; d++) dst[d] = load(chunk, k_index(slot, d, head_dim), type);
+}
+
+static void read_v(float *dst, const void *chunk, size_t slot, size_t head_dim, enum kern_kv type) {
+    for (size_t d = 0; d < head_dim; d++) dst[d] = load(chunk, slot * head_dim + d, type);
+}
+
+static float score(const struct kern_attn_job *job, size_t i, size_t slot, enum kern_kv type) {
+    const void *chunk = job->k[slot / job->block_tokens];
+    double sum = 0.0;
+    for (size_t d = 0; d < job->head_dim; d++)
+        sum += (double)job->q[i][d] * load(chunk, k_index(slot % job->block_tokens, d, job->head_dim), type);
+    double s = sum * job->scale;
+    return (float)(job->soft_cap > 0.0f ? job->soft_cap * tanh(s / job->soft_cap) : s);
+}
+
+static void partition_query(const struct kern_attn_job *job, size_t i, enum kern_kv type) {
+    size_t begin = job->begin[i], end = job->end[i];
+    float *p = job->scratch + i * KERN_ATTN_PARTITION, max = -INFINITY;
+    double sum = 0.0;
+    for (size_t t = begin; t < end; t++) {
+        p[t] = score(job, i, t, type);
+        if (p[t] > max) max = p[t];
+    }
+    for (size_t t = begin; t < end; t++) {
+        p[t] = (float)exp((double)p[t] - max);
+        sum += p[t];
+    }
+    job->max[i] = max;
+    job->sum[i] = (float)sum;
+    for (size_t d = 0; d < job->head_dim; d++) {
+        double acc = 0.0;
+        for (size_t t = begin; t < end; t++) {
+            size_t slot = t % job->block_tokens;
+            acc += (double)p[t] * load(job->v[t / job->block_tokens], slot * job->head_dim + d, type);
+        }
+        job->acc[i][d] = (float)acc;
+    }
+}
+
+static void partition(const struct kern_attn_job *job, enum kern_kv type) {
+    for (size_t i = 0; i < job->n_q; i++) partition_query(job, i, type);
+}
+
+void ref_attn_combine(float *out, const float *max, const float *sum, const float *acc, size_t stride,
+                      size_t n_parts, size_t head_dim) {
+    float largest = -INFINITY;
+    for (size_t i = 0; i < n_parts; i++) largest = max[i] > largest ? max[i] : largest;
+    double total = 0.0;
+    for (size_t i = 0; i < n_parts; i++) total += exp((double)max[i] - largest) * sum[i];
+    for (size_t d = 0; d < head_dim; d++) {
+        double x = 0.0;
+        for (size_t i = 0; i < n_parts; i++) x += exp((double)max[i] - largest) * acc[i * stride + d];
+        out[d] = (float)(x / total);
+    }
+}
+
+void ref_attn_write_k_f32(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim) {
+    write_k(chunk, slot, k, head_dim, KERN_KV_F32);
+}
+void ref_attn_write_k_f16(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim) {
+    write_k(chunk, slot, k, head_dim, KERN_KV_F16);
+}
+void ref_attn_write_k_bf16(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim) {
+    write_k(chunk, slot, k, head_dim, KERN_KV_BF16);
+}
+void ref_attn_write_v_f32(void *chunk, size_t slot, const float *v, size_t head_dim) {
+    write_v(chunk, slot, v, head_dim, KERN_KV_F32);
+}
+void ref_attn_write_v_f16(void *chunk, size_t slot, const float *v, size_t head_dim) {
+    write_v(chunk, slot, v, head_dim, KERN_KV_F16);
+}
+void ref_attn_write_v_bf16(void *chunk, size_t slot, const float *v, size_t head_dim) {
+    write_v(chunk, slot, v, head_dim, KERN_KV_BF16);
+}
+void ref_attn_read_k_f32(float *dst, const void *chunk, size_t slot, size_t head_dim) {
+    read_k(dst, chunk, slot, head_dim, KERN_KV_F32);
+}
+void ref_attn_read_k_f16(float *dst, const void *chunk, size_t slot, size_t head_dim) {
+    read_k(dst, chunk, slot, head_dim, KERN_KV_F16);
+}
+void ref_attn_read_k_bf16(float *dst, const void *chunk, size_t slot, size_t head_dim) {
+    read_k(dst, chunk, slot, head_dim, KERN_KV_BF16);
+}
+void ref_attn_read_v_f32(float *dst, const void *chunk, size_t slot, size_t head_dim) {
+    read_v(dst, chunk, slot, head_dim, KERN_KV_F32);
+}
+void ref_attn_read_v_f16(float *dst, const void *chunk, size_t slot, size_t head_dim) {
+    read_v(dst, chunk, slot, head_dim, KERN_KV_F16);
+}
+void ref_attn_read_v_bf16(float *dst, const void *chunk, size_t slot, size_t head_dim) {
+    read_v(dst, chunk, slot, head_dim, KERN_KV_BF16);
+}
+void ref_attn_partition_f32(const struct kern_attn_job *job) {
+    partition(job, KERN_KV_F32);
+}
+void ref_attn_partition_f16(const struct kern_attn_job *job) {
+    partition(job, KERN_KV_F16);
+}
+void ref_attn_partition_bf16(const struct kern_attn_job *job) {
+    partition(job, KERN_KV_BF16);
+}
