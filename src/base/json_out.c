@@ -36,67 +36,67 @@ static void close_level(struct json_out *j, char c) {
     buf_putc(j->out, c);
 }
 
-void json_obj(struct json_out *j) {
+void json_out_obj(struct json_out *j) {
     open_level(j, '{');
 }
-void json_obj_end(struct json_out *j) {
+void json_out_obj_end(struct json_out *j) {
     close_level(j, '}');
 }
-void json_arr(struct json_out *j) {
+void json_out_arr(struct json_out *j) {
     open_level(j, '[');
 }
-void json_arr_end(struct json_out *j) {
+void json_out_arr_end(struct json_out *j) {
     close_level(j, ']');
 }
 
 static void put_quoted(struct buf *out, const char *s, size_t n) {
     buf_putc(out, '"');
-    json_escape(out, s, n);
+    json_out_escape(out, s, n);
     buf_putc(out, '"');
 }
 
-void json_key(struct json_out *j, const char *key) {
+void json_out_key(struct json_out *j, const char *key) {
     before_value(j);
     put_quoted(j->out, key, strlen(key));
     buf_putc(j->out, ':');
     j->after_value[j->depth] = false; /* its value follows without a comma */
 }
 
-void json_strn(struct json_out *j, const char *s, size_t n) {
+void json_out_strn(struct json_out *j, const char *s, size_t n) {
     before_value(j);
     put_quoted(j->out, s, n);
 }
 
-void json_str(struct json_out *j, const char *s) {
+void json_out_str(struct json_out *j, const char *s) {
     if (s)
-        json_strn(j, s, strlen(s));
+        json_out_strn(j, s, strlen(s));
     else
-        json_null(j);
+        json_out_null(j);
 }
 
-void json_raw(struct json_out *j, const char *text, size_t n) {
+void json_out_raw(struct json_out *j, const char *text, size_t n) {
     before_value(j);
     buf_append(j->out, text, n);
 }
 
-void json_u64(struct json_out *j, uint64_t v) {
+void json_out_u64(struct json_out *j, uint64_t v) {
     char digits[20];
     size_t at = sizeof digits;
     do {
         digits[--at] = (char)('0' + v % 10);
     } while (v /= 10);
-    json_raw(j, digits + at, sizeof digits - at);
+    json_out_raw(j, digits + at, sizeof digits - at);
 }
 
-void json_i64(struct json_out *j, int64_t v) {
+void json_out_i64(struct json_out *j, int64_t v) {
     if (v >= 0) {
-        json_u64(j, (uint64_t)v);
+        json_out_u64(j, (uint64_t)v);
         return;
     }
     before_value(j);
     buf_putc(j->out, '-');
     j->after_value[j->depth] = false;
-    json_u64(j, 0 - (uint64_t)v);
+    json_out_u64(j, 0 - (uint64_t)v);
 }
 
 /* 15 digits survive text -> double -> text for normal numbers, so if fewer are enough, %.15g shows just
@@ -110,27 +110,27 @@ static int print_shortest(char *text, size_t cap, double v) {
     return n;
 }
 
-void json_f64(struct json_out *j, double v) {
+void json_out_f64(struct json_out *j, double v) {
     char text[40];
     if (!isfinite(v)) {
-        json_null(j);
+        json_out_null(j);
         return;
     }
     int n = print_shortest(text, sizeof text, v);
     for (int i = 0; i < n; i++) /* a locale of the host program may write the point otherwise */
         if (!strchr("0123456789+-e", text[i])) text[i] = '.';
-    json_raw(j, text, (size_t)n);
+    json_out_raw(j, text, (size_t)n);
 }
 
-void json_bool(struct json_out *j, bool v) {
+void json_out_bool(struct json_out *j, bool v) {
     if (v)
-        json_raw(j, "true", 4);
+        json_out_raw(j, "true", 4);
     else
-        json_raw(j, "false", 5);
+        json_out_raw(j, "false", 5);
 }
 
-void json_null(struct json_out *j) {
-    json_raw(j, "null", 4);
+void json_out_null(struct json_out *j) {
+    json_out_raw(j, "null", 4);
 }
 
 static void escape_char(struct buf *out, unsigned char c) {
@@ -147,7 +147,7 @@ static void escape_char(struct buf *out, unsigned char c) {
     buf_append(out, code, 6);
 }
 
-void json_escape(struct buf *out, const char *s, size_t n) {
+void json_out_escape(struct buf *out, const char *s, size_t n) {
     size_t start = 0, i = 0; /* s[start .. i) goes out as it is */
     while (i < n) {
         unsigned char c = (unsigned char)s[i];

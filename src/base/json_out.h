@@ -1,6 +1,6 @@
 /* A small JSON writer onto a buf: no tree, no allocation but the buffer's. Commas and nesting are kept by the
- * writer; strings are escaped, and bytes that are not valid UTF-8 become U+FFFD, so the output is always valid JSON.
- * NaN and infinities are written as null. */
+ * writer; strings are escaped, and bytes that are not valid UTF-8 become U+FFFD, so the output is always
+ * valid JSON. NaN and infinities are written as null. */
 #ifndef BASE_JSON_OUT_H
 #define BASE_JSON_OUT_H
 
@@ -19,21 +19,21 @@ struct json_out {
 };
 
 void json_out_init(struct json_out *j, struct buf *out);
-void json_obj(struct json_out *j);     /* { */
-void json_obj_end(struct json_out *j); /* } */
-void json_arr(struct json_out *j);
-void json_arr_end(struct json_out *j);
-void json_key(struct json_out *j, const char *key);
-void json_str(struct json_out *j, const char *s); /* NUL-terminated; NULL writes null */
-void json_strn(struct json_out *j, const char *s, size_t n);
-void json_u64(struct json_out *j, uint64_t v);
-void json_i64(struct json_out *j, int64_t v);
-void json_f64(struct json_out *j, double v); /* shortest text that reads back to the same double */
-void json_bool(struct json_out *j, bool v);
-void json_null(struct json_out *j);
-void json_raw(struct json_out *j, const char *text, size_t n); /* a finished JSON value */
+void json_out_obj(struct json_out *j);     /* { */
+void json_out_obj_end(struct json_out *j); /* } */
+void json_out_arr(struct json_out *j);
+void json_out_arr_end(struct json_out *j);
+void json_out_key(struct json_out *j, const char *key);
+void json_out_str(struct json_out *j, const char *s); /* NUL-terminated; NULL writes null */
+void json_out_strn(struct json_out *j, const char *s, size_t n);
+void json_out_u64(struct json_out *j, uint64_t v);
+void json_out_i64(struct json_out *j, int64_t v);
+void json_out_f64(struct json_out *j, double v); /* shortest text that reads back to the same double */
+void json_out_bool(struct json_out *j, bool v);
+void json_out_null(struct json_out *j);
+void json_out_raw(struct json_out *j, const char *text, size_t n); /* a finished JSON value */
 
 /* Appends s with JSON string escapes and no quotes. */
-void json_escape(struct buf *out, const char *s, size_t n);
+void json_out_escape(struct buf *out, const char *s, size_t n);
 
 #endif

@@ -1,0 +1,137 @@
+#include "serve/request.h"
+
+#include "base/error.h"
+#include "serve/json_in.h"
+
+#include <string.h>
+
+#define DEFAULT_COMPLETION_TOKENS 16 /* OpenAI's default for /v1/completions */
+
+static const struct request_field *find_field(const char *name) {
+    for (const struct request_field *f = request_fields; f->name; f++)
+        if (!strcmp(f->name, name)) return f;
+    return NULL;
+}
+
+/* Levenshtein distance, for short names only. */
+static size_t edit_distance(const char *a, const char *b) {
+    size_t row[48], nb = strlen(b);
+    if (nb >= 47 || strlen(a) >= 47) return 99;
+    for (size_t j = 0; j <= nb; j++) row[j] = j;
+    for (size_t i = 1; *a; i++, a++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t best = diagonal + (*a != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+static int unknown_field(enum request_kind kind, const char *name, struct error *err) {
+    const char *nearest = NULL;
+    size_t best = 4;
+    for (const struct request_field *f = request_fields; f->name; f++) {
+        size_t d = edit_distance(name, f->name);
+        if ((f->kinds & kind) && d < best) best = d, nearest = f->name;
+    }
+    if (nearest)
+        return error_param(err, QUIRE_EINVAL, NULL, "unknown field \"%.60s\"; did you mean \"%s\"?", name,
+                           nearest);
+    return error_param(err, QUIRE_EINVAL, NULL, "unknown field \"%.60s\"", name);
+}
+
+static int parse_fields(struct request_parser *p, struct error *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(p->r->root, key, value) {
+        const struct request_field *f = find_field(key);
+        if (!f || !(f->kinds & p->r->kind)) return unknown_field(p->r->kind, key, err);
+        if (json_is_null(value) || !f->parse) continue;
+        int rc = f->parse(p, f->name, value, err);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int check_together(struct request *r, struct error *err) {
+    struct quire_sampling *s = &r->sampling;
+    if (r->kind == REQUEST_COMPLETION && !r->prompts)
+        return error_param(err, QUIRE_EINVAL, "prompt", "prompt is missing");
+    if (r->kind == REQUEST_CHAT && !r->messages)
+        return error_param(err, QUIRE_EINVAL, "messages", "messages is missing");
+    if (r->kind == REQUEST_TOKENIZE && !r->messages && !r->prompts)
+        return error_param(err, QUIRE_EINVAL, "prompt", "prompt or messages is missing");
+    if (r->kind == REQUEST_TOKENIZE && r->messages && r->prompts)
+        return error_param(err, QUIRE_EINVAL, "prompt", "give prompt or messages, not both");
+    if (r->kind == REQUEST_DETOKENIZE && !r->prompts)
+        return error_param(err, QUIRE_EINVAL, "tokens", "tokens is missing");
+    if (r->n_prompts * r->n > REQUEST_MAX_STREAMS)
+        return error_param(err, QUIRE_EINVAL, "n", "%zu prompts with n = %zu are more than %d answers",
+                           r->n_prompts, r->n, REQUEST_MAX_STREAMS);
+    if (r->has_max_tokens && s->min_tokens > s->max_tokens)
+        return error_param(err, QUIRE_EINVAL, "min_tokens", "min_tokens is %zu, more than max_tokens %zu",
+                           s->min_tokens, s->max_tokens);
+    if (r->continue_final_message && r->add_generation_prompt &&
+        json_object_get(r->root, "add_generation_prompt"))
+        return error_param(err, QUIRE_EINVAL, "continue_final_message",
+                           "continue_final_message and add_generation_prompt exclude each other");
+    if (r->continue_final_message) r->add_generation_prompt = false;
+    /* Scores of an echoed prompt are prompt_logprobs under another name. */
+    if (r->echo && s->n_logprobs >= 0 && s->n_prompt_logprobs < s->n_logprobs)
+        s->n_prompt_logprobs = s->n_logprobs;
+    if (!r->has_max_tokens && r->kind == REQUEST_COMPLETION) {
+        s->max_tokens = DEFAULT_COMPLETION_TOKENS > s->min_tokens ? DEFAULT_COMPLETION_TOKENS : s->min_tokens;
+        r->has_max_tokens = true;
+    }
+    return 0;
+}
+
+static void set_defaults(struct request *r) {
+    r->n = 1;
+    r->add_special_tokens = r->kind != REQUEST_CHAT;
+    r->skip_special_tokens = true;
+    r->add_generation_prompt = true;
+    r->sampling = (struct quire_sampling){
+        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .n_prompt_logprobs = -1};
+}
+
+int request_parse(enum request_kind kind, const char *body, size_t len, const struct request_limits *limits,
+                  struct request *out, struct error *err) {
+    *out = (struct request){.kind = kind};
+    arena_init(&out->arena, 4096, 0);
+    set_defaults(out);
+    struct request_parser p = {out, limits};
+    int rc = json_in_object(body, len, &out->root, err);
+    if (!rc) rc = parse_fields(&p, err);
+    if (!rc) rc = check_together(out, err);
+    if (rc) request_free(out);
+    return rc;
+}
+
+void request_free(struct request *r) {
+    json_decref(r->root);
+    arena_free(&r->arena);
+    r->root = NULL;
+}
+
+void request_print_fields(FILE *out) {
+    static const struct {
+        unsigned kind;
+        const char *name;
+    } kinds[] = {{REQUEST_COMPLETION, "completions"},
+                 {REQUEST_CHAT, "chat"},
+                 {REQUEST_TOKENIZE, "tokenize"},
+                 {REQUEST_DETOKENIZE, "detokenize"}};
+    fprintf(out, "| field | of | type | allowed |\n|---|---|---|---|\n");
+    for (const struct request_field *f = request_fields; f->name; f++) {
+        fprintf(out, "| `%s` |", f->name);
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+            if (f->kinds & kinds[i].kind) fprintf(out, " %s", kinds[i].name);
+        fprintf(out, " | %s | %s |\n", f->type, f->help);
+    }
+}
