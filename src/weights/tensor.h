@@ -53,7 +53,7 @@ static inline size_t tensor_rows(const struct tensor *t) {
     return t->dims[1] * t->dims[2] * t->dims[3];
 }
 
-/* Row r < tensor_rows(t) as float [dims[0]]. */
+/* Row r < tensor_rows(t) as float [dims[0]]; the type is decodable. */
 void tensor_row_f32(float *dst, const struct tensor *t, size_t row);
 
 #endif

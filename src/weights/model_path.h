@@ -1,0 +1,11 @@
+/* From what a user names to a model file. */
+#ifndef WEIGHTS_MODEL_PATH_H
+#define WEIGHTS_MODEL_PATH_H
+
+#include <quire/error.h>
+
+/* path itself, or the one .gguf file in it when it is a folder; malloc'd. QUIRE_ENOTFOUND lists what the
+ * folder holds. */
+int model_path_resolve(const char *path, char **out, struct error *err);
+
+#endif

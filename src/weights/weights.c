@@ -1,0 +1,184 @@
+#include "weights/weights_impl.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "weights/model_path.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- open and close ---- */
+
+static int open_file(const char *path, bool any_type, struct weights **out, struct error *err) {
+    struct weights *w = calloc(1, sizeof *w);
+    if (!w) return error_set(err, QUIRE_ENOMEM, "out of memory");
+    w->map.fd = -1;
+    w->any_type = any_type;
+    arena_init(&w->arena, 16384, 0);
+    int rc = model_path_resolve(path, &w->path, err);
+    if (!rc) rc = file_map_open(&w->map, w->path, err);
+    if (!rc) rc = gguf_read(w, err);
+    if (rc) {
+        /* the end of a long path says more than its beginning */
+        const char *shown = w->path ? w->path : path;
+        size_t n = strlen(shown);
+        error_prefix(err, "%s%s", n > 200 ? "..." : "", n > 200 ? shown + n - 200 : shown);
+        weights_close(w);
+        w = NULL;
+    }
+    *out = w;
+    return rc;
+}
+
+int weights_open(const char *path, struct weights **out, struct error *err) {
+    return open_file(path, false, out, err);
+}
+
+int weights_inspect(const char *path, struct weights **out, struct error *err) {
+    return open_file(path, true, out, err);
+}
+
+int weights_open_memory(const void *data, size_t n, struct weights **out, struct error *err) {
+    *out = NULL;
+    struct weights *w = calloc(1, sizeof *w);
+    if (!w) return error_set(err, QUIRE_ENOMEM, "out of memory");
+    file_map_borrow(&w->map, data, n);
+    arena_init(&w->arena, 16384, 0);
+    int rc = gguf_read(w, err);
+    if (rc) {
+        error_prefix(err, "memory");
+        weights_close(w);
+        return rc;
+    }
+    *out = w;
+    return QUIRE_OK;
+}
+
+void weights_close(struct weights *w) {
+    if (!w) return;
+    file_map_close(&w->map);
+    arena_free(&w->arena);
+    free(w->metas);
+    free(w->metas_by_name);
+    free(w->tensors);
+    free(w->tensors_by_name);
+    free(w->path);
+    free(w);
+}
+
+/* ---- filling ---- */
+
+static bool grow(void **items, size_t *cap, size_t n, size_t item_bytes) {
+    if (n < *cap) return true;
+    size_t more, bytes;
+    if (!size_add(n, n / 2 + 16, &more) || !size_mul(more, item_bytes, &bytes)) return false;
+    void *p = realloc(*items, bytes);
+    if (!p) return false;
+    *items = p;
+    *cap = more;
+    return true;
+}
+
+struct meta *weights_add_meta(struct weights *w) {
+    void *items = w->metas;
+    if (!grow(&items, &w->metas_cap, w->n_metas, sizeof *w->metas)) return NULL;
+    w->metas = items;
+    struct meta *m = &w->metas[w->n_metas++];
+    *m = (struct meta){0};
+    return m;
+}
+
+struct tensor *weights_add_tensor(struct weights *w) {
+    void *items = w->tensors;
+    if (!grow(&items, &w->tensors_cap, w->n_tensors, sizeof *w->tensors)) return NULL;
+    w->tensors = items;
+    struct tensor *t = &w->tensors[w->n_tensors++];
+    *t = (struct tensor){0};
+    return t;
+}
+
+/* Sorted rather than hashed: no file can choose names that make it slow. */
+static int by_name(const void *a, const void *b) {
+    const struct weights_name *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static int sort_names(struct weights_name *names, size_t n, const char *what, struct error *err) {
+    if (n) qsort(names, n, sizeof *names, by_name);
+    for (size_t i = 1; i < n; i++) {
+        if (!strcmp(names[i - 1].name, names[i].name)) {
+            return error_set(err, QUIRE_EFORMAT, "%s \"%.64s\" occurs more than once", what, names[i].name);
+        }
+    }
+    return QUIRE_OK;
+}
+
+int weights_index_metas(struct weights *w, struct error *err) {
+    w->metas_by_name = calloc(w->n_metas + 1, sizeof *w->metas_by_name);
+    if (!w->metas_by_name) return error_set(err, QUIRE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < w->n_metas; i++) w->metas_by_name[i] = (struct weights_name){w->metas[i].key, i};
+    return sort_names(w->metas_by_name, w->n_metas, "metadata key", err);
+}
+
+int weights_index_tensors(struct weights *w, struct error *err) {
+    w->tensors_by_name = calloc(w->n_tensors + 1, sizeof *w->tensors_by_name);
+    if (!w->tensors_by_name) return error_set(err, QUIRE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        w->tensors_by_name[i] = (struct weights_name){w->tensors[i].name, i};
+    }
+    return sort_names(w->tensors_by_name, w->n_tensors, "tensor", err);
+}
+
+/* ---- reading ---- */
+
+static const struct weights_name *find(const struct weights_name *names, size_t n, const char *name) {
+    struct weights_name wanted = {name, 0};
+    return n ? bsearch(&wanted, names, n, sizeof *names, by_name) : NULL;
+}
+
+const char *weights_path(const struct weights *w) {
+    return w->path ? w->path : "memory";
+}
+uint64_t weights_file_bytes(const struct weights *w) {
+    return w->map.n;
+}
+uint64_t weights_tensor_bytes(const struct weights *w) {
+    return w->tensor_bytes;
+}
+
+size_t weights_n_tensors(const struct weights *w) {
+    return w->n_tensors;
+}
+const struct tensor *weights_tensor_at(const struct weights *w, size_t i) {
+    return &w->tensors[i];
+}
+
+const struct tensor *weights_tensor(const struct weights *w, const char *name) {
+    const struct weights_name *found = find(w->tensors_by_name, w->n_tensors, name);
+    return found ? &w->tensors[found->i] : NULL;
+}
+
+static size_t offset_of(const struct weights *w, const struct tensor *t) {
+    return (size_t)((const uint8_t *)t->data - w->map.base);
+}
+
+int weights_fetch(const struct weights *w, const struct tensor *t, struct error *err) {
+    int rc = file_map_copy(&w->map, offset_of(w, t), t->bytes, err);
+    if (rc) error_prefix(err, "%s: tensor \"%s\"", weights_path(w), t->name);
+    return rc;
+}
+
+void weights_release(const struct weights *w, const struct tensor *t) {
+    file_map_drop(&w->map, offset_of(w, t), t->bytes);
+}
+
+size_t weights_n_meta(const struct weights *w) {
+    return w->n_metas;
+}
+const struct meta *weights_meta_at(const struct weights *w, size_t i) {
+    return &w->metas[i];
+}
+
+const struct meta *weights_meta(const struct weights *w, const char *key) {
+    const struct weights_name *found = find(w->metas_by_name, w->n_metas, key);
+    return found ? &w->metas[found->i] : NULL;
+}

@@ -1,0 +1,40 @@
+/* Inside of struct weights, for weights.c and the readers of containers. */
+#ifndef WEIGHTS_WEIGHTS_IMPL_H
+#define WEIGHTS_WEIGHTS_IMPL_H
+
+#include "base/arena.h"
+#include "weights/file_map.h"
+#include "weights/weights.h"
+
+struct weights_name { /* an entry of a sorted index */
+    const char *name;
+    size_t i;
+};
+
+struct weights {
+    struct file_map map;
+    char *path;
+    bool any_type;      /* tensors of known types that are not decodable are taken */
+    struct arena arena; /* names and string indexes */
+    struct meta *metas;
+    size_t n_metas, metas_cap;
+    struct weights_name *metas_by_name; /* [n_metas], made by weights_index */
+    struct tensor *tensors;
+    size_t n_tensors, tensors_cap;
+    struct weights_name *tensors_by_name;
+    uint64_t tensor_bytes;
+};
+
+/* Room for one more, zeroed; NULL: out of memory. Memory grows with what has been read, not with what a
+ * header claims. */
+struct meta *weights_add_meta(struct weights *w);
+struct tensor *weights_add_tensor(struct weights *w);
+
+/* Each makes its index once all are added; duplicate names are refused. */
+int weights_index_metas(struct weights *w, struct error *err);
+int weights_index_tensors(struct weights *w, struct error *err);
+
+/* Reader of GGUF: fills everything from w->map. */
+int gguf_read(struct weights *w, struct error *err);
+
+#endif
