@@ -100,9 +100,9 @@ struct answer {
     struct buf logprobs; /* finished JSON entries, comma-separated, since the last chunk or all */
     struct buf token_logprobs, top_logprobs, offsets; /* the parallel arrays of completions */
     struct buf token_ids;
-    size_t n_new_tokens; /* in the buffers above */
-    size_t chars;        /* characters of text so far, for text_offset */
-    bool role_sent;
+    size_t n_new_tokens;     /* in the buffers above */
+    size_t chars;            /* characters of text so far, for text_offset */
+    bool started, role_sent; /* the first event has come; the first chunk has left */
     enum quire_finish finish;
     const char *stop_reason;
     int64_t stop_token;

@@ -52,7 +52,7 @@ struct request {
     bool add_generation_prompt, continue_final_message;
 
     bool stream, include_usage, continuous_usage;
-    bool skip_special_tokens, return_token_ids;
+    bool skip_special_tokens, return_token_ids, return_token_strs;
     bool has_max_tokens; /* else the room left */
     size_t n;
     int32_t priority;

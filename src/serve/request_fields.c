@@ -122,6 +122,9 @@ FIELD parse_add_special(ARGS) {
 FIELD parse_token_ids_out(ARGS) {
     return json_in_bool(p->r->root, name, &p->r->return_token_ids, err);
 }
+FIELD parse_token_strs_out(ARGS) {
+    return json_in_bool(p->r->root, name, &p->r->return_token_strs, err);
+}
 FIELD parse_skip_cache(ARGS) {
     return json_in_bool(p->r->root, name, &p->r->skip_prefix_cache, err);
 }
@@ -315,6 +318,7 @@ const struct request_field request_fields[] = {
     {"skip_special_tokens", GEN | REQUEST_DETOKENIZE, parse_skip_special, "boolean", "default true"},
     {"return_token_ids", GEN, parse_token_ids_out, "boolean",
      "add prompt_token_ids and token_ids to the answer"},
+    {"return_token_strs", REQUEST_TOKENIZE, parse_token_strs_out, "boolean", "add the text of each token"},
     {"add_generation_prompt", CHATS, parse_generation_prompt, "boolean", "default true"},
     {"continue_final_message", CHATS, parse_continue, "boolean",
      "go on with the last message instead of a new one"},

@@ -92,14 +92,22 @@ static void logprobs(const struct call *c, const struct answer *a, struct json_o
     json_out_obj_end(j);
 }
 
-static void finish(const struct answer *a, bool ended, struct json_out *j) {
+/* A stop token is a reason only if the request named it: the model's own end of sequence is not (as in vLLM).
+ */
+static bool asked_for(const struct request *r, int64_t token) {
+    for (size_t i = 0; i < r->sampling.n_stop_token_ids; i++)
+        if (r->sampling.stop_token_ids[i] == token) return true;
+    return false;
+}
+
+static void finish(const struct call *c, const struct answer *a, bool ended, struct json_out *j) {
     json_out_key(j, "finish_reason");
     json_out_str(j, ended ? response_finish_name(a->finish) : NULL);
     if (!ended) return;
     json_out_key(j, "stop_reason");
     if (a->stop_reason)
         json_out_str(j, a->stop_reason);
-    else if (a->finish == QUIRE_STOP && a->stop_token >= 0 && a->stop_token != -1)
+    else if (a->finish == QUIRE_STOP && asked_for(&c->request, a->stop_token))
         json_out_i64(j, a->stop_token);
     else
         json_out_null(j);
@@ -177,7 +185,7 @@ static void whole_choice(const struct call *c, const struct answer *a, struct js
         json_out_strn(j, text_of(a), a->text.len);
     }
     logprobs(c, a, j);
-    finish(a, true, j);
+    finish(c, a, true, j);
     if (!chat(c) && c->request.sampling.n_prompt_logprobs >= 0) prompt_logprobs(c, a, j);
     if (c->request.return_token_ids) {
         prompt_ids(c, a, j);
@@ -233,7 +241,7 @@ void response_chunk(const struct call *c, const struct answer *a, bool ended, st
         json_out_strn(&j, text_of(a), a->text.len);
     }
     logprobs(c, a, &j);
-    finish(a, ended, &j);
+    finish(c, a, ended, &j);
     if (first && c->request.sampling.n_prompt_logprobs >= 0) prompt_logprobs(c, a, &j);
     if (c->request.return_token_ids) {
         if (first) prompt_ids(c, a, &j);

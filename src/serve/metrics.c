@@ -1,0 +1,253 @@
+/* Prometheus text (exposition format 0.0.4). Names and meanings under `vllm:` are vLLM's, so that its
+ * dashboards and scalers work unchanged; `quire_` holds what vLLM lacks. No label ever carries a key, a user
+ * or prompt text. */
+#include "serve/internal.h"
+
+#include <inttypes.h>
+#include <quire/stats.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+struct writer {
+    const struct serve *s;
+    struct buf *out;
+    struct buf labels; /* model_name="...",engine="0" */
+};
+
+static void header(struct writer *w, const char *name, const char *type, const char *help) {
+    buf_printf(w->out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* A label value: backslash, quote and newline are escaped. */
+static void label_value(struct buf *out, const char *s) {
+    for (; *s; s++) {
+        if (*s == '\\' || *s == '"') buf_putc(out, '\\');
+        if (*s == '\n')
+            buf_puts(out, "\\n");
+        else
+            buf_putc(out, *s);
+    }
+}
+
+static void number(struct buf *out, double v) {
+    struct json_out j;
+    json_out_init(&j, out);
+    json_out_f64(&j, v);
+}
+
+static void sample(struct writer *w, const char *name, const char *extra, double v) {
+    buf_printf(w->out, "%s{%s%s%s} ", name, w->labels.data, extra ? "," : "", extra ? extra : "");
+    number(w->out, v);
+    buf_putc(w->out, '\n');
+}
+
+static void single(struct writer *w, const char *name, const char *type, const char *help, double v) {
+    header(w, name, type, help);
+    sample(w, name, NULL, v);
+}
+
+static void histogram(struct writer *w, const char *name, const char *help, const struct quire_hist *h) {
+    uint64_t below = 0;
+    header(w, name, "histogram", help);
+    for (size_t i = 0; i < h->n_bounds; i++) {
+        below += atomic_load_explicit(&h->counts[i], memory_order_relaxed);
+        buf_printf(w->out, "%s_bucket{%s,le=\"", name, w->labels.data);
+        number(w->out, h->bounds[i]);
+        buf_printf(w->out, "\"} %" PRIu64 "\n", below);
+    }
+    /* Buckets are read one by one while steps go on: the total is their sum, so that the text is consistent
+     * in itself. */
+    below += atomic_load_explicit(&h->counts[h->n_bounds], memory_order_relaxed);
+    buf_printf(w->out, "%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n", name, w->labels.data, below);
+    buf_printf(w->out, "%s_sum{%s} ", name, w->labels.data);
+    number(w->out, atomic_load_explicit(&h->sum, memory_order_relaxed));
+    buf_printf(w->out, "\n%s_count{%s} %" PRIu64 "\n", name, w->labels.data, below);
+}
+
+static double load(const _Atomic uint64_t *v) {
+    return (double)atomic_load_explicit(v, memory_order_relaxed);
+}
+
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : 0;
+}
+
+/* ---- vLLM's ---- */
+
+static void vllm_gauges(struct writer *w, const struct quire_stats *st) {
+    char extra[64];
+    single(w, "vllm:num_requests_running", "gauge", "Requests in a batch.", load(&st->running));
+    single(w, "vllm:num_requests_waiting", "gauge", "Requests queued.", load(&st->waiting));
+    single(w, "vllm:kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1.",
+           ratio(load(&st->blocks_used), load(&st->blocks_total)));
+    header(w, "vllm:cache_config_info", "gauge", "KV configuration.");
+    snprintf(extra, sizeof extra, "block_size=\"%zu\",num_gpu_blocks=\"%zu\"", w->s->info->block_tokens,
+             w->s->info->n_blocks);
+    sample(w, "vllm:cache_config_info", extra, 1);
+}
+
+static void vllm_counters(struct writer *w, const struct quire_stats *st) {
+    static const char *const reasons[] = {NULL, "stop", "length", "abort", "error"};
+    single(w, "vllm:prompt_tokens_total", "counter", "Prompt tokens of accepted requests, each once.",
+           load(&st->prompt_tokens));
+    single(w, "vllm:prompt_tokens_cached_total", "counter", "Prompt tokens found in the prefix cache.",
+           load(&st->cached_tokens));
+    single(w, "vllm:generation_tokens_total", "counter", "Generated tokens.", load(&st->generation_tokens));
+    single(w, "vllm:prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.",
+           load(&st->prefix_queries));
+    single(w, "vllm:prefix_cache_hits_total", "counter", "Tokens found in the prefix cache.",
+           load(&st->prefix_hits));
+    single(w, "vllm:num_preemptions_total", "counter", "Preemptions.", load(&st->preemptions));
+    header(w, "vllm:request_success_total", "counter", "Finished requests by reason.");
+    for (size_t i = 1; i < 5; i++) {
+        char extra[64];
+        snprintf(extra, sizeof extra, "finished_reason=\"%s\"", reasons[i]);
+        sample(w, "vllm:request_success_total", extra, load(&st->finished[i]));
+    }
+    header(w, "vllm:admission_rejections_total", "counter", "Requests refused because the queue was full.");
+    sample(w, "vllm:admission_rejections_total", "reason=\"queue_full\"", load(&st->queue_rejections));
+    single(w, "vllm:corrupted_requests_total", "counter", "Requests failed because logits were not finite.",
+           load(&st->nonfinite_requests));
+}
+
+static void vllm_histograms(struct writer *w, const struct quire_stats *st) {
+    histogram(w, "vllm:time_to_first_token_seconds", "From submission to the first token.", &st->ttft);
+    histogram(w, "vllm:inter_token_latency_seconds", "Between two tokens of a request.", &st->itl);
+    histogram(w, "vllm:e2e_request_latency_seconds", "From submission to the last token.", &st->e2e);
+    histogram(w, "vllm:request_queue_time_seconds", "Waiting before the first step.", &st->queue);
+    histogram(w, "vllm:request_inference_time_seconds", "From the first step to the last token.",
+              &st->inference);
+    histogram(w, "vllm:request_prefill_time_seconds", "From the first step to the first token.",
+              &st->prefill);
+    histogram(w, "vllm:request_decode_time_seconds", "From the first token to the last.", &st->decode);
+    histogram(w, "vllm:request_time_per_output_token_seconds", "Mean time per output token of a request.",
+              &st->tpot);
+    histogram(w, "vllm:request_prompt_tokens", "Prompt tokens of a request.", &st->prompt_len);
+    histogram(w, "vllm:request_generation_tokens", "Generated tokens of a request.", &st->generation_len);
+    histogram(w, "vllm:request_params_max_tokens", "max_tokens of a request.", &st->max_tokens);
+    histogram(w, "vllm:request_num_preemptions", "Preemptions of a request.", &st->preemptions_per_request);
+    histogram(w, "vllm:iteration_tokens_total", "Tokens computed in a step.", &st->iteration_tokens);
+}
+
+/* ---- ours ---- */
+
+static void quire_blocks(struct writer *w, const struct quire_stats *st) {
+    single(w, "quire_kv_blocks", "gauge", "KV blocks in the pool.", load(&st->blocks_total));
+    single(w, "quire_kv_blocks_used", "gauge", "KV blocks referenced by sequences.", load(&st->blocks_used));
+    single(w, "quire_kv_blocks_cached", "gauge", "Free KV blocks that still hold a known prefix.",
+           load(&st->blocks_cached));
+    single(w, "quire_kv_blocks_resident", "gauge", "KV blocks whose memory has been faulted in.",
+           load(&st->blocks_resident));
+    single(w, "quire_kv_block_allocations_total", "counter", "KV blocks handed out.",
+           load(&st->block_allocations));
+    single(w, "quire_kv_block_reuses_total", "counter", "KV blocks taken from the prefix cache.",
+           load(&st->block_reuses));
+    single(w, "quire_kv_block_evictions_total", "counter", "Cached KV blocks given to another sequence.",
+           load(&st->block_evictions));
+    single(w, "quire_kv_block_copies_total", "counter", "Partly matching KV blocks copied.",
+           load(&st->block_copies));
+    single(w, "quire_kv_waste_ratio", "gauge", "Allocated but unused KV slots, 0 to 1.",
+           ratio(load(&st->kv_slots_allocated) - load(&st->kv_slots_used), load(&st->kv_slots_allocated)));
+    single(w, "quire_recomputed_tokens_total", "counter", "Tokens computed again after a preemption.",
+           load(&st->recomputed_tokens));
+}
+
+static void quire_steps(struct writer *w, const struct quire_stats *st) {
+    single(w, "quire_steps_total", "counter", "Engine steps.", load(&st->steps));
+    histogram(w, "quire_step_prepare_seconds", "Scheduling and batch building of a step.", &st->step_prepare);
+    histogram(w, "quire_step_forward_seconds", "Forward pass of a step.", &st->step_forward);
+    histogram(w, "quire_step_sample_seconds", "Sampling and publishing of a step.", &st->step_sample);
+}
+
+static void quire_requests(struct writer *w) {
+    static const char *const names[OUTCOMES] = {"ok",         "invalid",     "unauthorized",
+                                                "overloaded", "client_gone", "failed"};
+    header(w, "quire_requests_total", "counter", "HTTP requests that name work, by outcome.");
+    for (size_t i = 0; i < OUTCOMES; i++) {
+        char extra[64];
+        snprintf(extra, sizeof extra, "outcome=\"%s\"", names[i]);
+        sample(w, "quire_requests_total", extra, load(&w->s->outcomes[i]));
+    }
+    struct server_stats n;
+    server_stats(w->s->server, &n);
+    single(w, "quire_connections", "gauge", "Open connections.", (double)n.connections_now);
+    single(w, "quire_connections_total", "counter", "Connections accepted.", (double)n.connections_accepted);
+    single(w, "quire_connections_refused_total", "counter",
+           "Connections refused: too many, or no descriptor.", (double)n.connections_refused);
+    single(w, "quire_received_bytes_total", "counter", "Bytes received.", (double)n.bytes_in);
+    single(w, "quire_sent_bytes_total", "counter", "Bytes sent.", (double)n.bytes_out);
+    single(w, "quire_slow_readers_total", "counter", "Connections closed because their reader was too slow.",
+           (double)(n.stalls + n.overruns));
+}
+
+static double resident_bytes(void) {
+    FILE *f = fopen("/proc/self/statm", "r");
+    unsigned long long size, resident = 0;
+    if (f && fscanf(f, "%llu %llu", &size, &resident) != 2) resident = 0;
+    if (f) fclose(f);
+    return (double)resident * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Energy of the processor package since boot (Linux powercap), in joules; negative where it cannot be read.
+ */
+static double package_joules(void) {
+    FILE *f = fopen("/sys/class/powercap/intel-rapl:0/energy_uj", "r");
+    unsigned long long uj = 0;
+    if (!f) return -1;
+    int n = fscanf(f, "%llu", &uj);
+    fclose(f);
+    return n == 1 ? (double)uj / 1e6 : -1;
+}
+
+static void process(struct writer *w) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    double cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+                 (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+    single(w, "process_cpu_seconds_total", "counter", "User and system CPU time.", cpu);
+    single(w, "process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes());
+    single(w, "process_start_time_seconds", "gauge", "Start of the server, Unix time.",
+           (double)w->s->started_unix_s);
+    double joules = package_joules();
+    if (joules >= 0)
+        single(w, "quire_package_energy_joules_total", "counter", "Energy of the processor package.", joules);
+    header(w, "quire_memory_plan_bytes", "gauge", "Memory planned at start, by row.");
+    for (size_t i = 0; i < QUIRE_MEMORY_ROWS; i++) {
+        char extra[96];
+        snprintf(extra, sizeof extra, "row=\"%s\"", w->s->info->memory[i].name);
+        sample(w, "quire_memory_plan_bytes", extra, (double)w->s->info->memory[i].bytes);
+    }
+}
+
+static void build_info(struct writer *w) {
+    struct buf extra = BUF_INIT;
+    buf_puts(&extra, "version=\"");
+    label_value(&extra, w->s->config.version);
+    buf_printf(&extra, "\",numerics_id=\"%s\",cpu_path=\"%s\",dtype=\"%s\"", w->s->info->numerics_id,
+               w->s->info->cpu_path, w->s->info->dtype_name);
+    header(w, "quire_build_info", "gauge", "What is running.");
+    sample(w, "quire_build_info", buf_ok(&extra) ? extra.data : NULL, 1);
+    buf_free(&extra);
+}
+
+void metrics_write(const struct serve *s, struct buf *out) {
+    struct writer w = {.s = s, .out = out};
+    const struct quire_stats *st = quire_stats(s->engine);
+    buf_puts(&w.labels, "model_name=\"");
+    label_value(&w.labels, s->config.model_names[0]);
+    buf_puts(&w.labels, "\",engine=\"0\"");
+    if (buf_ok(&w.labels)) {
+        vllm_gauges(&w, st);
+        vllm_counters(&w, st);
+        vllm_histograms(&w, st);
+        quire_blocks(&w, st);
+        quire_steps(&w, st);
+        quire_requests(&w);
+        process(&w);
+        build_info(&w);
+    } else {
+        out->failed = true;
+    }
+    buf_free(&w.labels);
+}
