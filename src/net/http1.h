@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 enum {
-    HTTP1_HEAD_BYTES = 16384,  /* request line and fields, with their CRLFs */
+    HTTP1_HEAD_BYTES = 16384,  /* request line and fields; each line's CRLF counts as one byte */
     HTTP1_TARGET_BYTES = 8192, /* request target */
     HTTP1_MAX_FIELDS = 64,
     HTTP1_LINE_BYTES = 256, /* a chunk's size line with extensions, or one trailer field */
