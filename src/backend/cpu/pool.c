@@ -1,0 +1,197 @@
+#define _GNU_SOURCE
+#include "backend/cpu/pool.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/size.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* How long a waiting thread spins, then spins and yields, before it sleeps. A wake from sleep takes some 50
+ * us. */
+#define POOL_SPIN_US  20
+#define POOL_YIELD_US 150
+
+#define POOL_STACK_BYTES (512 * 1024)
+
+/* State of regions in one word: odd while a region is open, so each region moves it by two. */
+struct pool {
+    size_t n_threads, n_started;
+    pthread_t *threads; /* [n_threads - 1] */
+
+    pool_fn *fn;
+    void *ctx;
+    size_t n_items;
+
+    _Alignas(64) _Atomic uint32_t epoch;
+    _Alignas(64) _Atomic size_t next;      /* item */
+    _Alignas(64) _Atomic uint32_t running; /* helpers that may be looking at the region */
+    _Alignas(64) _Atomic uint32_t n_sleeping;
+    _Atomic uint32_t caller_sleeps;
+    _Atomic bool stop;
+    _Atomic size_t n_named;
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
+    syscall(SYS_futex, (void *)word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int n) {
+    syscall(SYS_futex, (void *)word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Waits actively while *word is `seen`. Returns false when patience has run out and the caller should sleep.
+ */
+static bool wait_actively(_Atomic uint32_t *word, uint32_t seen) {
+    uint64_t start = 0;
+    for (;;) {
+        for (int i = 0; i < 64; i++) {
+            if (atomic_load(word) != seen) return true;
+            relax();
+        }
+        uint64_t now = clock_us();
+        if (!start) start = now;
+        if (now - start >= POOL_YIELD_US) return false;
+        if (now - start >= POOL_SPIN_US) sched_yield();
+    }
+}
+
+static void take_items(struct pool *p, size_t thread) {
+    pool_fn *fn = p->fn;
+    void *ctx = p->ctx;
+    size_t n = p->n_items, item;
+    while ((item = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < n) fn(ctx, item, thread);
+}
+
+static void helper_wait(struct pool *p, uint32_t seen) {
+    if (wait_actively(&p->epoch, seen)) return;
+    while (atomic_load(&p->epoch) == seen) {
+        atomic_fetch_add(&p->n_sleeping, 1);
+        futex_wait(&p->epoch, seen);
+        atomic_fetch_sub(&p->n_sleeping, 1);
+    }
+}
+
+static void *helper_main(void *arg) {
+    struct pool *p = arg;
+    size_t thread = 1 + atomic_fetch_add(&p->n_named, 1);
+    char name[16];
+    snprintf(name, sizeof name, "quire-cpu-%u", (unsigned)(thread % 10000));
+    pthread_setname_np(pthread_self(), name);
+
+    uint32_t seen = 0;
+    for (;;) {
+        helper_wait(p, seen);
+        if (atomic_load(&p->stop)) return NULL;
+        /* Announced before the state is read: once the caller has closed the region and then sees no one
+         * running, no helper can be in it. */
+        atomic_fetch_add(&p->running, 1);
+        uint32_t epoch = atomic_load(&p->epoch);
+        if (epoch & 1) take_items(p, thread);
+        if (atomic_fetch_sub(&p->running, 1) == 1 && atomic_load(&p->caller_sleeps))
+            futex_wake(&p->running, 1);
+        seen = epoch;
+    }
+}
+
+static void wait_for_helpers(struct pool *p) {
+    uint32_t running;
+    while ((running = atomic_load(&p->running))) {
+        if (wait_actively(&p->running, running)) continue;
+        atomic_store(&p->caller_sleeps, 1);
+        futex_wait(&p->running, running);
+        atomic_store(&p->caller_sleeps, 0);
+    }
+}
+
+void pool_run(struct pool *p, size_t n_items, pool_fn *fn, void *ctx) {
+    if (n_items <= 1 || p->n_threads == 1) {
+        for (size_t i = 0; i < n_items; i++) fn(ctx, i, 0);
+        return;
+    }
+    p->fn = fn;
+    p->ctx = ctx;
+    p->n_items = n_items;
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    atomic_fetch_add(&p->epoch, 1);
+    if (atomic_load(&p->n_sleeping)) {
+        size_t n_wake = size_min(n_items - 1, p->n_threads - 1);
+        futex_wake(&p->epoch, (int)n_wake);
+    }
+    take_items(p, 0);
+    atomic_fetch_add(&p->epoch, 1);
+    wait_for_helpers(p);
+}
+
+static int start_helpers(struct pool *p, struct error *err) {
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr)) return error_set(err, QUIRE_ENOMEM, "compute threads: out of memory");
+    pthread_attr_setstacksize(&attr, POOL_STACK_BYTES);
+    /* Signals are for the threads that handle them. */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = 0;
+    while (p->n_started < p->n_threads - 1 && !rc) {
+        rc = pthread_create(&p->threads[p->n_started], &attr, helper_main, p);
+        if (!rc) p->n_started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (!rc) return 0;
+    return error_set(err, QUIRE_ENOMEM, "compute threads: could not start thread %zu of %zu: %s",
+                     p->n_started + 2, p->n_threads, strerror(rc));
+}
+
+int pool_open(size_t n_threads, struct pool **out, struct error *err) {
+    size_t bytes;
+    if (!n_threads || !size_mul(n_threads, sizeof(pthread_t), &bytes))
+        return error_set(err, QUIRE_EINVAL, "compute threads: %zu is not a usable number", n_threads);
+    struct pool *p = aligned_alloc(64, sizeof *p);
+    if (!p) return error_set(err, QUIRE_ENOMEM, "compute threads: out of memory");
+    memset(p, 0, sizeof *p);
+    p->n_threads = n_threads;
+    p->threads = malloc(bytes);
+    if (!p->threads) {
+        free(p);
+        return error_set(err, QUIRE_ENOMEM, "compute threads: out of memory");
+    }
+    int rc = start_helpers(p, err);
+    if (rc) {
+        pool_close(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+void pool_close(struct pool *p) {
+    if (!p) return;
+    atomic_store(&p->stop, true);
+    atomic_fetch_add(&p->epoch, 2);
+    futex_wake(&p->epoch, INT32_MAX);
+    for (size_t i = 0; i < p->n_started; i++) pthread_join(p->threads[i], NULL);
+    free(p->threads);
+    free(p);
+}
+
+size_t pool_threads(const struct pool *p) {
+    return p->n_threads;
+}

@@ -1,0 +1,28 @@
+/* The compute pool: the calling thread and n - 1 helpers share the items of one parallel region after
+ * another.
+ *
+ * A region's items are taken from a counter, so a helper that the system has not scheduled costs nothing: the
+ * caller does the work and never waits for a helper that has not begun. Helpers spin for a while between
+ * regions (a decoder has some five regions a layer), then give way, then sleep: an idle pool uses no
+ * processor time. One caller at a time. */
+#ifndef BACKEND_CPU_POOL_H
+#define BACKEND_CPU_POOL_H
+
+#include <quire/error.h>
+
+#include <stddef.h>
+
+struct pool;
+
+/* item: 0 … n_items - 1, each exactly once, in any order. thread: 0 (the caller) … n_threads - 1. */
+typedef void pool_fn(void *ctx, size_t item, size_t thread);
+
+int pool_open(size_t n_threads, struct pool **out, struct error *err);
+void pool_close(struct pool *p); /* NULL allowed */
+size_t pool_threads(const struct pool *p);
+
+/* Returns when all items are done. A region of one item, or of a pool of one thread, runs on the caller
+ * alone. */
+void pool_run(struct pool *p, size_t n_items, pool_fn *fn, void *ctx);
+
+#endif

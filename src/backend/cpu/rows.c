@@ -1,0 +1,127 @@
+/* Operations that treat each row by itself. */
+#include "backend/cpu/cpu.h"
+
+#include "base/size.h"
+
+#include <string.h>
+
+/* Elements of one item: less is not worth handing to another thread. */
+#define ROWS_ITEM_ELEMS 8192
+
+struct rows_job;
+typedef void rows_fn(const struct rows_job *j, size_t row);
+
+struct rows_job {
+    const struct cpu_backend *c;
+    rows_fn *fn;
+    size_t n_rows, rows_per_item, width;
+    float *y;
+    const float *a, *b;
+    float eps;
+    const uint32_t *rows;
+    const void *more;
+};
+
+static void run_rows(void *ctx, size_t item, size_t thread) {
+    const struct rows_job *j = ctx;
+    size_t first = item * j->rows_per_item, end = size_min(first + j->rows_per_item, j->n_rows);
+    for (size_t i = first; i < end; i++) j->fn(j, i);
+}
+
+static void spread(struct rows_job *j, struct backend *b, rows_fn *fn, size_t n_rows, size_t elems_per_row) {
+    j->c = cpu_of(b);
+    j->fn = fn;
+    j->n_rows = n_rows;
+    j->rows_per_item = size_max(ROWS_ITEM_ELEMS / size_max(elems_per_row, 1), 1);
+    pool_run(j->c->pool, size_div_up(n_rows, j->rows_per_item), run_rows, j);
+}
+
+static void norm_row(const struct rows_job *j, size_t i) {
+    j->c->kern->rms_norm(j->y + i * j->width, j->a + i * j->width, j->b, j->width, j->eps);
+}
+
+void cpu_rms_norm(struct backend *b, struct backend_buffer *y, const struct backend_buffer *x,
+                  const struct backend_buffer *weight, size_t n_rows, size_t width, float eps) {
+    struct rows_job j = {.y = cpu_f32(y), .a = cpu_f32(x), .b = cpu_f32(weight), .width = width, .eps = eps};
+    spread(&j, b, norm_row, n_rows, width);
+}
+
+static void swiglu_row(const struct rows_job *j, size_t i) {
+    j->c->kern->swiglu(j->y + i * j->width, j->a + i * j->width, j->b + i * j->width, j->width);
+}
+
+void cpu_activation(struct backend *b, enum backend_activation kind, struct backend_buffer *y,
+                    const struct backend_buffer *gate, const struct backend_buffer *up, size_t n_rows,
+                    size_t width) {
+    struct rows_job j = {.y = cpu_f32(y), .a = cpu_f32(gate), .b = cpu_f32(up), .width = width};
+    switch (kind) {
+    case BACKEND_SWIGLU: spread(&j, b, swiglu_row, n_rows, width); break;
+    }
+}
+
+static void gather_row(const struct rows_job *j, size_t i) {
+    memcpy(j->y + i * j->width, j->a + j->rows[i] * j->width, j->width * sizeof(float));
+}
+
+void cpu_gather_rows(struct backend *b, struct backend_buffer *dst, size_t dst_row,
+                     const struct backend_buffer *src, const uint32_t *rows, size_t n_rows, size_t width) {
+    struct rows_job j = {
+        .y = cpu_f32(dst) + dst_row * width, .a = cpu_f32(src), .rows = rows, .width = width};
+    spread(&j, b, gather_row, n_rows, width);
+}
+
+struct rope_more {
+    float *q, *k;
+    const float *v;
+    const struct backend_rope *rope;
+    const struct backend_attention *a;
+    const struct backend_kv *kv;
+    const struct batch *batch;
+    size_t first_row;
+};
+
+static void rotate_heads(const struct rows_job *j, float *x, size_t n_heads,
+                         const struct backend_buffer *norm, const float *cos_sin) {
+    const struct rope_more *r = j->more;
+    for (size_t h = 0; h < n_heads; h++, x += r->a->head_dim) {
+        if (norm) j->c->kern->rms_norm(x, x, cpu_f32(norm), r->a->head_dim, r->rope->norm_eps);
+        j->c->kern->rope(x, cos_sin, r->rope->n_rot, r->rope->interleaved);
+    }
+}
+
+static void rope_row(const struct rows_job *j, size_t i) {
+    const struct rope_more *r = j->more;
+    const struct backend_attention *a = r->a;
+    const struct backend_kv *kv = r->kv;
+    size_t position = r->batch->position[r->first_row + i];
+    const float *cos_sin = cpu_f32(r->rope->table) + position * r->rope->n_rot;
+    float *q = r->q + i * a->n_heads * a->head_dim, *k = r->k + i * a->n_kv_heads * a->head_dim;
+    rotate_heads(j, q, a->n_heads, r->rope->q_norm, cos_sin);
+    rotate_heads(j, k, a->n_kv_heads, r->rope->k_norm, cos_sin);
+
+    const float *v = r->v + i * a->n_kv_heads * a->head_dim;
+    size_t block_tokens = kv->layout.block_tokens, slot = position % block_tokens;
+    size_t page = r->batch->seqs[r->batch->seq[r->first_row + i]].table[a->group][position / block_tokens];
+    if (!page) return; /* the null page holds nothing */
+    for (size_t h = 0; h < a->n_kv_heads; h++) {
+        char *chunk = kv_chunk(kv, a->group, page, a->layer, h);
+        kv->attn->write_k(chunk, slot, block_tokens, k + h * a->head_dim, a->head_dim);
+        kv->attn->write_v(chunk + kv->chunk_bytes[a->group], slot, v + h * a->head_dim, a->head_dim);
+    }
+}
+
+void cpu_rope_kv_write(struct backend *b, struct backend_buffer *q, struct backend_buffer *k,
+                       const struct backend_buffer *v, const struct backend_rope *rope,
+                       const struct backend_attention *a, struct backend_kv *kv, const struct batch *batch,
+                       size_t first_row, size_t n_rows) {
+    struct rope_more more = {.q = cpu_f32(q),
+                             .k = cpu_f32(k),
+                             .v = cpu_f32(v),
+                             .rope = rope,
+                             .a = a,
+                             .kv = kv,
+                             .batch = batch,
+                             .first_row = first_row};
+    struct rows_job j = {.more = &more};
+    spread(&j, b, rope_row, n_rows, (a->n_heads + 2 * a->n_kv_heads) * a->head_dim);
+}
