@@ -97,8 +97,7 @@ struct hash128 hash128_sip(struct hash_secret secret, const void *data, size_t n
     return sip_end(&s);
 }
 
-/* ---- secrets
- * ------------------------------------------------------------------------------------------------- */
+/* ---- secrets ------------------------------------------------------------------------------------------- */
 
 bool hash_secret_random(struct hash_secret *out) {
     return getrandom(out, sizeof *out, 0) == (ssize_t)sizeof *out;
@@ -111,8 +110,7 @@ struct hash_secret hash_secret_from_text(const char *text, size_t n) {
     return (struct hash_secret){h.lo, h.hi};
 }
 
-/* ---- file contents
- * ------------------------------------------------------------------------------------------- */
+/* ---- file contents ------------------------------------------------------------------------------------- */
 
 #define BULK_LANES 4
 
@@ -147,8 +145,7 @@ struct hash128 hash128_bulk(const void *data, size_t n) {
     return sip_end(&s);
 }
 
-/* ---- keys of KV blocks
- * --------------------------------------------------------------------------------------- */
+/* ---- keys of KV blocks --------------------------------------------------------------------------------- */
 
 enum kv_tag {
     KV_ROOT = 1,

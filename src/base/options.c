@@ -20,15 +20,13 @@ static size_t table_size(const struct option *table) {
     return n;
 }
 
-/* ---- names
- * --------------------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 static size_t min3(size_t a, size_t b, size_t c) {
     return a < b ? (a < c ? a : c) : b < c ? b : c;
 }
 
-/* Levenshtein distance, '_' equal to '-'; b is a name of the table, longer ones than the row never come near.
- */
+/* Levenshtein distance, '_' equal to '-'; b is a name of the table, longer ones than the row never match. */
 static size_t distance(const char *a, size_t n, const char *b) {
     size_t row[64], m = strlen(b);
     if (m >= sizeof row / sizeof row[0]) return SIZE_MAX;
@@ -47,11 +45,12 @@ static size_t distance(const char *a, size_t n, const char *b) {
 }
 
 /* The nearest name within half of the shorter one's length; NULL if none is that near. */
-static const char *nearest(const struct option *table, const char *name, size_t n) {
+static const char *nearest(const struct option *table, const char *name, size_t n, bool switches) {
     const char *best = NULL;
     size_t best_distance = SIZE_MAX;
     if (n > 64) return NULL;
     for (; table->name; table++) {
+        if (switches && !options_is_switch(table)) continue;
         size_t d = distance(name, n, table->name), m = strlen(table->name);
         if (d < best_distance && 2 * d <= (n < m ? n : m)) {
             best = table->name;
@@ -61,14 +60,19 @@ static const char *nearest(const struct option *table, const char *name, size_t 
     return best;
 }
 
+static bool starts_with_no(const char *name, size_t n) {
+    return n > 3 && !strncmp(name, "no", 2) && (name[2] == '-' || name[2] == '_');
+}
+
 static int unknown_name(const struct options_state *s, const struct given *from, size_t n,
                         struct error *err) {
     const char *dashes = from->source == OPTIONS_FLAG ? "--" : "", *no = "";
-    const char *name = from->name, *near = nearest(s->table, name, n);
-    if (!near && n > 3 && !strncmp(name, "no", 2) && (name[2] == '-' || name[2] == '_')) {
-        near = nearest(s->table, name + 3, n - 3);
-        no = "no-";
-    }
+    const char *name = from->name, *near = NULL;
+    bool negated = starts_with_no(name, n);
+    if (negated) near = nearest(s->table, name + 3, n - 3, true);
+    if (near) no = "no-";
+    if (!near) near = nearest(s->table, name, n, false);
+    if (!near && negated) near = nearest(s->table, name + 3, n - 3, false); /* has no --no- form */
     char place[OPTIONS_PLACE_BYTES];
     options_place(s, from, place);
     if (near)
@@ -84,7 +88,7 @@ int options_find(const struct options_state *s, struct given *g, size_t n, struc
         g->index = i;
         g->negated = false;
         if (options_same_name(g->name, n, t[i].name)) return QUIRE_OK;
-        bool no = n > 3 && !strncmp(g->name, "no", 2) && (g->name[2] == '-' || g->name[2] == '_');
+        bool no = starts_with_no(g->name, n);
         if (!no || !options_is_switch(&t[i]) || !options_same_name(g->name + 3, n - 3, t[i].name)) continue;
         g->negated = true;
         return QUIRE_OK;
@@ -92,21 +96,19 @@ int options_find(const struct options_state *s, struct given *g, size_t n, struc
     return unknown_name(s, g, n, err);
 }
 
-/* ---- values from one source
- * ---------------------------------------------------------------------------------- */
+/* ---- values from one source ---------------------------------------------------------------------------- */
 
 int options_begin(struct options_state *s, const struct given *g, struct error *err) {
     const struct option *o = &s->table[g->index];
-    struct option_mark *mark = &s->marks[g->index];
     char place[OPTIONS_PLACE_BYTES];
-    bool again = mark->source == g->source && g->source != OPTIONS_UNSET;
+    bool again = s->sources[g->index] == g->source && g->source != OPTIONS_UNSET;
     if (again && o->type == OPTION_LIST && g->source == OPTIONS_FLAG) return QUIRE_OK;
     if (again) {
         options_place(s, g, place);
         return error_param(err, QUIRE_EINVAL, o->name, "%s%s%s is given twice", place,
                            g->source == OPTIONS_FLAG ? "--" : "", o->name);
     }
-    mark->source = g->source;
+    s->sources[g->index] = g->source;
     if (o->type == OPTION_LIST) options_clear(s, o);
     return QUIRE_OK;
 }
@@ -140,8 +142,7 @@ static int take_environment(struct options_state *s, struct error *err) {
     return QUIRE_OK;
 }
 
-/* ---- the command line
- * ---------------------------------------------------------------------------------------- */
+/* ---- the command line ---------------------------------------------------------------------------------- */
 
 static int flag_value(struct options_state *s, struct given *g, int argc, char **argv, int *at,
                       struct error *err) {
@@ -221,9 +222,9 @@ int options_parse(const struct option *table, int argc, char **argv, int *n_posi
     s->table = table;
     s->values = values;
     s->notices = notices;
-    s->marks = calloc(table_size(table) + 1, sizeof *s->marks);
+    s->sources = calloc(table_size(table) + 1, sizeof *s->sources);
     s->flags = calloc((size_t)argc + 1, sizeof *s->flags);
-    if (!s->marks || !s->flags) goto no_memory;
+    if (!s->sources || !s->flags) goto no_memory;
     code = read_flags(s, argc, argv, n_positional, err);
     if (code == QUIRE_OK) code = take_all(s, err);
     if (code < 0) goto fail;
@@ -238,14 +239,14 @@ fail:
 
 bool options_given(const struct options_state *state, const char *name) {
     for (size_t i = 0; state->table[i].name; i++)
-        if (!strcmp(state->table[i].name, name)) return state->marks[i].source != OPTIONS_UNSET;
+        if (!strcmp(state->table[i].name, name)) return state->sources[i] != OPTIONS_UNSET;
     return false;
 }
 
 void options_free(struct options_state *state) {
     if (!state) return;
     free(state->flags);
-    free(state->marks);
+    free(state->sources);
     free(state->text);
     free(state);
 }

@@ -46,8 +46,7 @@ static bool at_end(const char *p) {
     return *p == '\0' || *p == '#';
 }
 
-/* ---- scalars
- * ------------------------------------------------------------------------------------------------- */
+/* ---- scalars ------------------------------------------------------------------------------------------- */
 
 /* A value cut out in place. *end becomes its NUL only after the caller has looked at *next. */
 struct scalar {
@@ -136,8 +135,7 @@ static int read_scalar(const struct reader *r, char *p, bool in_list, struct sca
     return QUIRE_OK;
 }
 
-/* ---- lines
- * --------------------------------------------------------------------------------------------------- */
+/* ---- lines --------------------------------------------------------------------------------------------- */
 
 static int read_one(struct reader *r, char *p, struct given *g) {
     struct scalar v;

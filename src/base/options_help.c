@@ -111,8 +111,7 @@ void options_help(const struct option *table, FILE *out) {
     print_groups(table, out, "", ":\n", help_row);
 }
 
-/* ---- markdown
- * ------------------------------------------------------------------------------------------------ */
+/* ---- markdown ------------------------------------------------------------------------------------------ */
 
 static void put_cell(const char *text, FILE *out) {
     for (; *text; text++) {

@@ -16,15 +16,11 @@ struct given {
     const char *value; /* text, NUL-terminated */
 };
 
-struct option_mark {
-    enum options_source source; /* of the value that is stored now */
-};
-
 struct options_state {
     const struct option *table;
     void *values;
     FILE *notices;
-    struct option_mark *marks; /* one for each row */
+    enum options_source *sources; /* for each row, of the value that is stored now */
     struct given *flags;
     size_t n_flags;
     const char *path; /* config file */

@@ -48,8 +48,7 @@ int options_bool(const char *text, bool *out) {
     return QUIRE_EINVAL;
 }
 
-/* ---- numbers
- * ------------------------------------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------------------------------------- */
 
 /* Factor of a suffix; 0 = unknown. */
 static int64_t suffix_factor(const char *suffix) {
@@ -131,8 +130,7 @@ static int store_number(struct options_state *s, const struct given *g, void *sl
     return bad_value(s, g, QUIRE_EINVAL, allowed, err);
 }
 
-/* ---- the rest
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the rest ------------------------------------------------------------------------------------------ */
 
 /* "a|b|c" as "one of a, b, c". */
 void options_choices(const char *choices, char *text, size_t cap) {
