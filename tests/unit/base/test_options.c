@@ -46,7 +46,7 @@ static const struct option table[] = {
      "There are no graphs."},
     {"config", OPTION_STRING, AT(config), "Server", "FILE", NULL, 0, 0, NULL, "QT_CONFIG",
      "Options from a file."},
-    {NULL}};
+    {0}};
 
 struct run {
     struct values v;
