@@ -47,6 +47,7 @@ struct quire_config {
     uint64_t kv_bytes;             /* KV memory; 0 = what memory_share leaves */
     size_t max_queue;              /* unfinished requests beyond max_num_seqs before quire_submit says QUIRE_EBUSY */
     size_t n_threads;              /* compute threads; 0 = the cores available to the process */
+    const char *cpu_limit;         /* highest instruction set to use ("ref", "avx2", ...: QUIRE_CPU); NULL = the best */
     bool prefix_caching, chunked_prefill;
     enum quire_policy policy;
     uint64_t seed;                 /* base seed of requests without one; their draws also count up */
