@@ -15,6 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct quire_engine;
 struct quire_stream; /* one submitted request: made by quire_submit, ended by quire_close */
 struct weights;      /* an open model file (src/weights) */
@@ -206,5 +210,9 @@ const struct quire_stats *quire_stats(const struct quire_engine *engine);
 
 /* False when work is queued or running and no step has finished for limit_us. */
 bool quire_healthy(const struct quire_engine *engine, uint64_t limit_us);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

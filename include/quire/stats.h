@@ -3,33 +3,39 @@
 #ifndef QUIRE_STATS_H
 #define QUIRE_STATS_H
 
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+#include <atomic>
+#define QUIRE_ATOMIC(type) std::atomic<type>
+#else
+#include <stdatomic.h>
+#define QUIRE_ATOMIC(type) _Atomic(type)
+#endif
 
 #define QUIRE_HIST_MAX_BUCKETS 32
 
 struct quire_hist {
     const double *bounds; /* ascending upper bounds, static */
     size_t n_bounds;
-    _Atomic uint64_t counts[QUIRE_HIST_MAX_BUCKETS + 1]; /* not cumulative; last = above all bounds */
-    _Atomic uint64_t n;
-    _Atomic double sum;
+    QUIRE_ATOMIC(uint64_t) counts[QUIRE_HIST_MAX_BUCKETS + 1]; /* not cumulative; last = above all bounds */
+    QUIRE_ATOMIC(uint64_t) n;
+    QUIRE_ATOMIC(double) sum;
 };
 
 struct quire_stats {
     /* gauges */
-    _Atomic uint64_t running, waiting;
-    _Atomic uint64_t blocks_total, blocks_used, blocks_cached, blocks_resident; /* used: referenced; cached: free
-                                                                                    but still keyed; resident:
-                                                                                    faulted in */
-    _Atomic uint64_t kv_slots_allocated, kv_slots_used; /* tokens; their difference is the waste */
+    QUIRE_ATOMIC(uint64_t) running, waiting;
+    /* used: referenced; cached: free but still keyed; resident: faulted in */
+    QUIRE_ATOMIC(uint64_t) blocks_total, blocks_used, blocks_cached, blocks_resident;
+    QUIRE_ATOMIC(uint64_t) kv_slots_allocated, kv_slots_used; /* tokens; their difference is the waste */
     /* counters */
-    _Atomic uint64_t finished[5]; /* by enum quire_finish */
-    _Atomic uint64_t prompt_tokens, cached_tokens, generation_tokens, recomputed_tokens;
-    _Atomic uint64_t prefix_queries, prefix_hits; /* tokens asked for, tokens found */
-    _Atomic uint64_t preemptions, block_allocations, block_reuses, block_evictions, block_copies;
-    _Atomic uint64_t steps, nonfinite_requests, queue_rejections;
+    QUIRE_ATOMIC(uint64_t) finished[5]; /* by enum quire_finish */
+    QUIRE_ATOMIC(uint64_t) prompt_tokens, cached_tokens, generation_tokens, recomputed_tokens;
+    QUIRE_ATOMIC(uint64_t) prefix_queries, prefix_hits; /* tokens asked for, tokens found */
+    QUIRE_ATOMIC(uint64_t) preemptions, block_allocations, block_reuses, block_evictions, block_copies;
+    QUIRE_ATOMIC(uint64_t) steps, nonfinite_requests, queue_rejections;
     /* histograms */
     struct quire_hist ttft, itl, tpot, e2e, queue, inference, prefill, decode;
     struct quire_hist prompt_len, generation_len, max_tokens, preemptions_per_request, iteration_tokens;
