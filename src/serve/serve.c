@@ -140,6 +140,7 @@ int serve_start(const struct serve_config *config, const struct model_text *text
     if (!rc) rc = open_port(s, err);
     if (rc) {
         serve_stop(s, 0);
+        serve_free(s);
         return rc;
     }
     *out = s;
@@ -155,12 +156,16 @@ void serve_drain(struct serve *s, unsigned grace_ms) {
 }
 
 void serve_stop(struct serve *s, unsigned grace_ms) {
-    if (!s) return;
     if (s->server) {
         server_drain(s->server, grace_ms);
         server_stop(s->server); /* workers still run: they bring calls back to be released */
     }
     workers_stop(s->workers);
+    s->workers = NULL;
+}
+
+void serve_free(struct serve *s) {
+    if (!s) return;
     server_free(s->server);
     free(s->loops);
     free(s->key_digests);

@@ -55,8 +55,10 @@ struct serve;
 int serve_start(const struct serve_config *config, const struct model_text *text, struct quire_engine *engine,
                 struct serve **out, struct error *err);
 uint16_t serve_port(const struct serve *s);
-/* Stops accepting, lets what runs finish for grace_ms, cancels the rest, frees. The engine stays open. */
+/* Stops accepting, lets what runs finish for grace_ms, cancels the rest. Then the engine has no stream of ours left, but it may
+ * still be in a waker: shut it down before serve_free. */
 void serve_stop(struct serve *s, unsigned grace_ms);
+void serve_free(struct serve *s); /* NULL allowed */
 /* Any thread, once or more: starts the drain of serve_stop without waiting for it. */
 void serve_drain(struct serve *s, unsigned grace_ms);
 

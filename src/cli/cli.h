@@ -1,0 +1,92 @@
+/* The commands, and what they share. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include "base/log.h"
+#include "base/options.h"
+#include "serve/serve.h"
+
+#include <quire/quire.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Exit codes of every command. */
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+int cmd_serve(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
+int cmd_pull(int argc, char **argv);
+
+/* Prints "quire COMMAND: message" and returns the exit code for it. */
+int cli_fail(const char *command, const struct error *err);
+
+/* Handles --help, --help-markdown; parses. Returns -1 to go on, else the exit code. usage: "MODEL [options]".
+ */
+int cli_options(const char *command, const char *usage, const char *about, const struct option *table,
+                int argc, char **argv, int *n_positional, void *values, struct options_state **state);
+
+/* ---- model_files.c: names and the cache ---- */
+
+struct known_model {
+    const char *name; /* what a user types */
+    const char *about;
+    const char *package; /* Python package that carries it, with its version */
+    const char *member;  /* the file within it */
+    const char *file;    /* its name in the cache */
+    const char *sha256;
+    uint64_t bytes;
+};
+
+const struct known_model *known_model_find(const char *name);
+extern const struct known_model known_models[]; /* ended by a NULL name */
+
+/* $QUIRE_CACHE, $XDG_CACHE_HOME/quire or ~/.cache/quire; malloc'd. */
+int cache_folder(char **out, struct error *err);
+
+/* A file, a folder or a known name to a path; malloc'd. A known name that is not in the cache is pulled
+ * first, with progress on standard error. */
+int model_find(const char *argument, char **path, struct error *err);
+
+/* Obtains a known model, checks its SHA-256 and puts it into the cache; nothing to do if it is there. */
+int model_pull(const struct known_model *model, char **path, struct error *err);
+
+/* ---- engine_options.c: flags of every command that opens a model ---- */
+
+struct engine_options {
+    const char *dtype, *policy, *cache_secret, *tokenizer_pre, *chat_template, *cpu;
+    int64_t max_model_len, max_num_seqs, max_num_batched_tokens, long_prefill, block_size, kv_bytes, seed,
+        threads, max_queue;
+    double memory_share;
+    bool prefix_caching, chunked_prefill;
+};
+
+/* Rows for a table whose values struct has a struct engine_options at `at`. */
+#define ENGINE_OPTION(member) (at + offsetof(struct engine_options, member))
+
+/* Writes the rows into table and returns how many there are. */
+size_t engine_option_rows(struct option *table, size_t at);
+#define ENGINE_OPTION_ROWS 20
+
+/* ---- model_open.c: file to text and engine ---- */
+
+struct loaded_model {
+    char *path;
+    struct weights *weights;
+    struct tokenizer *tokenizer;
+    struct chat_template *chat_template;
+    char *bos, *eos;
+    uint32_t stop_tokens[8];
+    size_t n_stop_tokens;
+    struct quire_token_bytes token_bytes;
+    struct model_text text;
+    struct quire_engine *engine;
+};
+
+/* Resolves, reads, checks, loads. progress: a line on standard error while it takes long. */
+int loaded_model_open(const char *argument, const struct engine_options *o, struct log *log,
+                      struct loaded_model *out, struct error *err);
+void loaded_model_close(struct loaded_model *m);
+
+#endif

@@ -1,0 +1,230 @@
+/* quire serve MODEL: plan, load, open the port, serve until SIGTERM or SIGINT, drain. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct serve_options {
+    struct engine_options engine;
+    const char *host, *cert, *key, *log_level, *config, *model;
+    int64_t port, shutdown_timeout, max_connections, max_body, max_logprobs, loops, workers, comment_s;
+    struct option_list names, keys, origins;
+    bool access_log;
+};
+
+#define AT(member) offsetof(struct serve_options, member)
+#define FIXED(name, values)                                                                                  \
+    { name, OPTION_FIXED, 0, "vLLM flags without effect here", NULL, NULL, 0, 0, values, NULL, "Already so." }
+
+static const struct option own_rows[] = {
+    {"config", OPTION_STRING, AT(config), "Server", "FILE", NULL, 0, 0, NULL, NULL,
+     "Options as `name: value` lines; flags win over it."},
+    {"model", OPTION_STRING, AT(model), "Server", "MODEL", NULL, 0, 0, NULL, NULL,
+     "The model, if not given as an argument."},
+    {"host", OPTION_STRING, AT(host), "Server", "ADDRESS", "127.0.0.1", 0, 0, NULL, NULL,
+     "Address or name to listen on; 0.0.0.0 or :: for all."},
+    {"port", OPTION_INT, AT(port), "Server", "N", "8000", 0, 65535, NULL, NULL,
+     "TCP port; 0 takes a free one."},
+    {"served-model-name", OPTION_LIST, AT(names), "Server", "NAME", NULL, 0, 0, NULL, NULL,
+     "Name of the model in the API, may be given several times; the model argument if unset."},
+    {"api-key", OPTION_LIST, AT(keys), "Server", "KEY", NULL, 0, 0, NULL, "QUIRE_API_KEY",
+     "Key that requests must bring, may be given several times. All routes but /health ask for it."},
+    {"allowed-origins", OPTION_LIST, AT(origins), "Server", "ORIGIN", NULL, 0, 0, NULL, NULL,
+     "Origins that browsers may call from (CORS), or *; may be given several times."},
+    {"ssl-certfile", OPTION_STRING, AT(cert), "Server", "FILE", NULL, 0, 0, NULL, NULL,
+     "TLS certificate chain, PEM."},
+    {"ssl-keyfile", OPTION_STRING, AT(key), "Server", "FILE", NULL, 0, 0, NULL, NULL,
+     "TLS private key, PEM."},
+    {"shutdown-timeout", OPTION_INT, AT(shutdown_timeout), "Server", "SECONDS", "30", 0, 86400, NULL, NULL,
+     "How long running requests may go on after SIGTERM."},
+    {"max-connections", OPTION_INT, AT(max_connections), "Server", "N", "4096", 1, 1 << 20, NULL, NULL,
+     "Open connections; more are answered 503."},
+    {"max-request-bytes", OPTION_INT, AT(max_body), "Server", "BYTES", "32Mi", 1024, 1 << 30, NULL, NULL,
+     "Largest request body; more is answered 413."},
+    {"max-logprobs", OPTION_INT, AT(max_logprobs), "Server", "N", "20", 0, QUIRE_MAX_LOGPROBS, NULL, NULL,
+     "Most log probabilities a request may ask for per token."},
+    {"sse-keep-alive-interval", OPTION_INT, AT(comment_s), "Server", "SECONDS", "15", 1, 3600, NULL, NULL,
+     "A comment is sent on streams that have been silent this long."},
+    {"loops", OPTION_INT, AT(loops), "Server", "N", "1", 1, 64, NULL, NULL, "Threads that own connections."},
+    {"renderer-num-workers", OPTION_INT, AT(workers), "Server", "N", "2", 1, 64, NULL, NULL,
+     "Threads that read requests, render templates and tokenize."},
+    {"log-level", OPTION_CHOICE, AT(log_level), "Server", "LEVEL", "info", 0, 0, "debug|info|warning|error",
+     NULL, "What is written to standard error."},
+    {"access-log", OPTION_BOOL, AT(access_log), "Server", NULL, "true", 0, 0, NULL, NULL,
+     "One line for each request: times, tokens, reason; never its text."},
+    FIXED("tensor-parallel-size", "1"),
+    FIXED("pipeline-parallel-size", "1"),
+    FIXED("data-parallel-size", "1"),
+    FIXED("api-server-count", "1"),
+    FIXED("device", "auto|cpu"),
+    FIXED("load-format", "auto|gguf"),
+    FIXED("kv-cache-dtype", "auto"),
+    FIXED("tokenizer-mode", "auto"),
+    FIXED("runner", "auto|generate"),
+    FIXED("stream-interval", "1"),
+    FIXED("enforce-eager", "true|false"),
+    FIXED("trust-remote-code", "true|false"),
+    FIXED("disable-log-requests", "true"),
+    FIXED("enable-log-requests", "false"),
+    FIXED("enable-prompt-tokens-details", "true"),
+    FIXED("enable-request-id-headers", "true"),
+    FIXED("async-scheduling", "true|false"),
+    {0},
+};
+
+#define N_OWN_ROWS (sizeof own_rows / sizeof *own_rows)
+
+static int check_options(const struct serve_options *o, struct error *err) {
+    int64_t b = o->engine.block_size;
+    if (b & (b - 1))
+        return error_set(err, QUIRE_EINVAL, "--block-size is %d; allowed are 16, 32, 64, 128 and 256",
+                         (int)b);
+    if (!o->cert != !o->key)
+        return error_set(err, QUIRE_EINVAL, "--ssl-certfile and --ssl-keyfile go together");
+    for (size_t i = 0; i < o->keys.n; i++)
+        if (!*o->keys.items[i]) return error_set(err, QUIRE_EINVAL, "--api-key may not be empty");
+    for (size_t i = 0; i < o->names.n; i++)
+        if (!*o->names.items[i]) return error_set(err, QUIRE_EINVAL, "--served-model-name may not be empty");
+    return 0;
+}
+
+/* ---- what a person sees ---- */
+
+static void print_plan(const struct quire_info *info) {
+    fprintf(stderr, "\n%-12s %14s  %s\n", "memory", "bytes", "");
+    for (size_t i = 0; i < QUIRE_MEMORY_ROWS; i++)
+        fprintf(stderr, "%-12s %14llu  %s\n", info->memory[i].name, (unsigned long long)info->memory[i].bytes,
+                info->memory[i].detail);
+    fprintf(stderr, "\n%s, %s, %zu threads, %s, up to %zu tokens a sequence\n", info->family, info->cpu_path,
+            info->n_threads, info->dtype_name, info->max_model_len);
+}
+
+static void print_ready(const struct serve_options *o, const char *name, unsigned port, bool has_template,
+                        uint64_t start_us) {
+    const char *scheme = o->cert ? "https" : "http", *host = o->host;
+    bool v6 = strchr(host, ':') != NULL;
+    if (!strcmp(host, "0.0.0.0") || !strcmp(host, "::")) host = "127.0.0.1", v6 = false;
+    fprintf(stderr,
+            "ready after %.2f s. Try:\n\n  curl %s%s://%s%s%s:%u/v1/%s -H 'Content-Type: application/json' "
+            "%s\\\n    -d '",
+            (double)(clock_us() - start_us) / 1e6, o->cert ? "-k " : "", scheme, v6 ? "[" : "", host,
+            v6 ? "]" : "", port, has_template ? "chat/completions" : "completions",
+            o->keys.n ? "-H 'Authorization: Bearer KEY' " : "");
+    if (has_template)
+        fprintf(stderr,
+                "{\"model\": \"%s\", \"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky "
+                "blue?\"}]}'\n\n",
+                name);
+    else
+        fprintf(stderr, "{\"model\": \"%s\", \"prompt\": \"The sky is\"}'\n\n", name);
+    printf("ready %s://%s%s%s:%u\n", scheme, v6 ? "[" : "", host, v6 ? "]" : "", port);
+    fflush(stdout);
+}
+
+/* ---- run ---- */
+
+static enum log_level level_of(const char *name) {
+    return !strcmp(name, "debug")     ? LOG_DEBUG
+           : !strcmp(name, "info")    ? LOG_INFO
+           : !strcmp(name, "warning") ? LOG_WARN
+                                      : LOG_ERROR;
+}
+
+/* Blocks the two signals in this thread and those it will start, so that sigwait gets them. */
+static void block_signals(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, set, NULL);
+}
+
+static int serve_until_signal(const struct serve_options *o, const char *argument, sigset_t *signals,
+                              struct log *log, uint64_t start_us) {
+    struct error err = {0};
+    struct loaded_model m;
+    struct serve_config c;
+    struct serve *s = NULL;
+    const char *names[OPTION_LIST_MAX] = {argument};
+    size_t n_names = o->names.n ? o->names.n : 1;
+    for (size_t i = 0; i < o->names.n; i++) names[i] = o->names.items[i];
+    if (loaded_model_open(argument, &o->engine, log, &m, &err)) return cli_fail("serve", &err);
+    print_plan(quire_info(m.engine));
+    serve_config_init(&c);
+    c.host = o->host;
+    c.port = (uint16_t)o->port;
+    c.tls_cert_file = o->cert;
+    c.tls_key_file = o->key;
+    c.model_names = names;
+    c.n_model_names = n_names;
+    c.api_keys = o->keys.items;
+    c.n_api_keys = o->keys.n;
+    c.allowed_origins = o->origins.items;
+    c.n_allowed_origins = o->origins.n;
+    c.n_loops = (size_t)o->loops;
+    c.n_workers = (size_t)o->workers;
+    c.max_connections = (size_t)o->max_connections;
+    c.max_body_bytes = (size_t)o->max_body;
+    c.max_logprobs = (size_t)o->max_logprobs;
+    c.keep_alive_comment_ms = (unsigned)o->comment_s * 1000;
+    c.access_log = o->access_log;
+    c.version = QUIRE_VERSION;
+    c.log = log;
+    int rc = serve_start(&c, &m.text, m.engine, &s, &err);
+    if (rc) {
+        loaded_model_close(&m);
+        return cli_fail("serve", &err);
+    }
+    print_ready(o, names[0], serve_port(s), m.chat_template != NULL, start_us);
+    int sig = 0;
+    sigwait(signals, &sig);
+    log_write(log, LOG_INFO, "%s: draining for up to %d s", sig == SIGTERM ? "SIGTERM" : "SIGINT",
+              (int)o->shutdown_timeout);
+    /* A second signal does not wait any longer. */
+    pthread_sigmask(SIG_UNBLOCK, signals, NULL);
+    serve_stop(s, (unsigned)o->shutdown_timeout * 1000);
+    quire_shutdown(m.engine);
+    m.engine = NULL;
+    serve_free(s);
+    loaded_model_close(&m);
+    log_write(log, LOG_INFO, "stopped");
+    return EXIT_OK;
+}
+
+int cmd_serve(int argc, char **argv) {
+    uint64_t start_us = clock_us();
+    struct serve_options o = {0};
+    struct option table[N_OWN_ROWS + ENGINE_OPTION_ROWS] = {0};
+    size_t n = engine_option_rows(table, AT(engine));
+    memcpy(table + n, own_rows, sizeof own_rows);
+    struct options_state *state = NULL;
+    struct error err = {0};
+    int n_args = 0;
+    int rc = cli_options(
+        "serve", "MODEL [options]",
+        "Serves MODEL (a GGUF file, a folder with one, or a known name) over an OpenAI-compatible API.",
+        table, argc, argv, &n_args, &o, &state);
+    if (rc >= 0) return rc;
+    const char *argument = n_args ? argv[1] : o.model;
+    struct log log = {stderr, level_of(o.log_level)};
+    sigset_t signals;
+    if (n_args > 1 || (n_args && o.model)) {
+        error_set(&err, QUIRE_EINVAL, "one model can be served, but \"%s\" was given too",
+                  n_args > 1 ? argv[2] : o.model);
+        rc = cli_fail("serve", &err);
+    } else if (!argument) {
+        error_set(&err, QUIRE_EINVAL, "no model given: quire serve MODEL, for example quire serve smollm2");
+        rc = cli_fail("serve", &err);
+    } else if (check_options(&o, &err)) {
+        rc = cli_fail("serve", &err);
+    } else {
+        block_signals(&signals);
+        rc = serve_until_signal(&o, argument, &signals, &log, start_us);
+    }
+    options_free(state);
+    return rc;
+}

@@ -1,0 +1,56 @@
+#include "cli/cli.h"
+
+#include <string.h>
+
+/* Names, meanings and defaults are vLLM's where it has the flag; the differences are in docs/flags.md. */
+size_t engine_option_rows(struct option *table, size_t at) {
+    const struct option rows[ENGINE_OPTION_ROWS] = {
+        {"dtype", OPTION_CHOICE, ENGINE_OPTION(dtype), "Model", "TYPE", "auto", 0, 0,
+         "auto|bfloat16|float16|half|float32|float", NULL,
+         "Type of activations, KV and unquantized weights; auto is bfloat16. Quantized weights stay as they "
+         "are."},
+        {"max-model-len", OPTION_INT, ENGINE_OPTION(max_model_len), "Model", "N", "0", 0, 1 << 30, NULL, NULL,
+         "Longest sequence in tokens, prompt and answer together; 0 is the model's own."},
+        {"seed", OPTION_INT, ENGINE_OPTION(seed), "Model", "N", "0", 0, 9.2e18, NULL, NULL,
+         "Base seed of requests that bring none."},
+        {"chat-template", OPTION_STRING, ENGINE_OPTION(chat_template), "Model", "FILE", NULL, 0, 0, NULL,
+         NULL, "Jinja chat template to use instead of the model's."},
+        {"tokenizer-pre", OPTION_STRING, ENGINE_OPTION(tokenizer_pre), "Model", "NAME", NULL, 0, 0, NULL,
+         NULL, "Pre-tokenizer to use instead of the one the model names, or where it names none."},
+        {"gpu-memory-utilization", OPTION_FLOAT, ENGINE_OPTION(memory_share), "Memory", "SHARE", "0.9", 0.01,
+         1, NULL, NULL,
+         "Share of the device's memory to use; on a CPU, of what is available on the machine or in its "
+         "cgroup. KV never takes "
+         "more than max-num-seqs x max-model-len needs."},
+        {"kv-cache-memory-bytes", OPTION_INT, ENGINE_OPTION(kv_bytes), "Memory", "BYTES", "0", 0, 9e18, NULL,
+         NULL, "Memory for KV blocks; overrides gpu-memory-utilization. 0: unset."},
+        {"block-size", OPTION_INT, ENGINE_OPTION(block_size), "Memory", "TOKENS", "16", 16, 256, NULL, NULL,
+         "Tokens of a KV block: 16, 32, 64, 128 or 256."},
+        {"enable-prefix-caching", OPTION_BOOL, ENGINE_OPTION(prefix_caching), "Memory", NULL, "true", 0, 0,
+         NULL, NULL, "Share the KV blocks of equal prefixes."},
+        {"cache-secret", OPTION_STRING, ENGINE_OPTION(cache_secret), "Memory", "TEXT", NULL, 0, 0, NULL,
+         "QUIRE_CACHE_SECRET",
+         "Secret of the KV block keys, to be shared by processes that exchange blocks; random if unset."},
+        {"max-num-seqs", OPTION_INT, ENGINE_OPTION(max_num_seqs), "Scheduling", "N", "64", 1, 4096, NULL,
+         NULL, "Most sequences in one step."},
+        {"max-num-batched-tokens", OPTION_INT, ENGINE_OPTION(max_num_batched_tokens), "Scheduling", "N",
+         "2048", 1, 1 << 20, NULL, NULL, "Most tokens computed in one step, prompts and answers together."},
+        {"enable-chunked-prefill", OPTION_BOOL, ENGINE_OPTION(chunked_prefill), "Scheduling", NULL, "true", 0,
+         0, NULL, NULL, "Compute long prompts in chunks beside running answers."},
+        {"long-prefill-token-threshold", OPTION_INT, ENGINE_OPTION(long_prefill), "Scheduling", "N", "0", 0,
+         1 << 30, NULL, NULL, "Most prompt tokens of one request in one step; 0 is no limit."},
+        {"scheduling-policy", OPTION_CHOICE, ENGINE_OPTION(policy), "Scheduling", "POLICY", "fcfs", 0, 0,
+         "fcfs|priority", NULL,
+         "Order of waiting requests: as they come, or by their priority (lower first)."},
+        {"max-queue", OPTION_INT, ENGINE_OPTION(max_queue), "Scheduling", "N", "1024", 0, 1 << 20, NULL, NULL,
+         "Requests that may wait beyond max-num-seqs; more are answered 503 with Retry-After."},
+        {"threads", OPTION_INT, ENGINE_OPTION(threads), "Machine", "N", "0", 0, 1024, NULL, NULL,
+         "Compute threads; 0 is the cores that the process may use."},
+        {"cpu", OPTION_CHOICE, ENGINE_OPTION(cpu), "Machine", "ISA", NULL, 0, 0, "ref|avx2|avx512|amx",
+         "QUIRE_CPU", "Highest instruction set to use; the best that the machine has if unset."},
+    };
+    size_t n = 0;
+    while (n < ENGINE_OPTION_ROWS && rows[n].name) n++;
+    memcpy(table, rows, n * sizeof *table);
+    return n;
+}

@@ -1,0 +1,73 @@
+/* The table of commands. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *about;
+};
+
+static const struct command commands[] = {
+    {"serve", cmd_serve, "serve a model over an OpenAI-compatible API"},
+    {"run", cmd_run, "one answer on the terminal"},
+    {"chat", cmd_chat, "a conversation on the terminal, with a model or a server"},
+    {"pull", cmd_pull, "fetch a known model into the cache"},
+};
+#define N_COMMANDS (sizeof commands / sizeof *commands)
+
+static void usage(FILE *out) {
+    fprintf(out, "quire " QUIRE_VERSION
+                 ": serve large language models from paged KV memory\n\nusage: quire COMMAND ...\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].about);
+    fprintf(out, "\nquire COMMAND --help shows the options. quire --version prints the version.\n"
+                 "Environment: QUIRE_CACHE (model folder), QUIRE_CPU (ref, avx2, avx512: highest instruction "
+                 "set to use).\n");
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        usage(stderr);
+        return EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version")) {
+        puts("quire " QUIRE_VERSION);
+        return EXIT_OK;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        usage(stdout);
+        return EXIT_OK;
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "quire: there is no command \"%s\"; quire --help lists them\n", argv[1]);
+    return EXIT_USAGE;
+}
+
+int cli_fail(const char *command, const struct error *err) {
+    fprintf(stderr, "quire %s: %s\n", command, err->text);
+    return err->code == QUIRE_EINVAL || err->code == QUIRE_ENOTFOUND || err->code == QUIRE_EUNSUPPORTED
+               ? EXIT_USAGE
+               : EXIT_FAILED;
+}
+
+int cli_options(const char *command, const char *usage_line, const char *about, const struct option *table,
+                int argc, char **argv, int *n_positional, void *values, struct options_state **state) {
+    struct error err = {0};
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            printf("usage: quire %s %s\n%s\n\n", command, usage_line, about);
+            options_help(table, stdout);
+            return EXIT_OK;
+        }
+        if (!strcmp(argv[i], "--help-markdown")) {
+            options_markdown(table, stdout);
+            return EXIT_OK;
+        }
+    }
+    if (!options_parse(table, argc - 1, argv + 1, n_positional, values, stderr, state, &err)) return -1;
+    fprintf(stderr, "quire %s: %s\n", command, err.text);
+    return EXIT_USAGE;
+}

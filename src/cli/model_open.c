@@ -1,0 +1,247 @@
+/* From a model argument to an open engine and the text side that serves it. */
+#include "cli/cli.h"
+
+#include "base/error.h"
+#include "weights/weights.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int no_memory(struct error *err) {
+    return error_set(err, QUIRE_ENOMEM, "out of memory while opening the model");
+}
+
+/* ---- tokenizer ---- */
+
+static int64_t token_id(const struct weights *w, const char *key, size_t n_vocab, int *rc,
+                        struct error *err) {
+    uint64_t id = 0;
+    if (*rc) return -1;
+    *rc = weights_get_u64(w, key, 0, n_vocab - 1, &id, err);
+    if (!*rc) return (int64_t)id;
+    if (*rc == QUIRE_ENOTFOUND) *rc = 0;
+    return -1;
+}
+
+/* An optional boolean. */
+static int flag(const struct weights *w, const char *key, bool *out, struct error *err) {
+    int rc = weights_get_bool(w, key, out, err);
+    return rc == QUIRE_ENOTFOUND ? 0 : rc;
+}
+
+static int string_array(const struct weights *w, const char *key, const struct meta **out,
+                        struct error *err) {
+    const struct meta *m = weights_meta(w, key);
+    if (!m) return error_set(err, QUIRE_EFORMAT, "%s: the key %s is missing", weights_path(w), key);
+    if (m->type != META_ARRAY || m->elem != META_STRING || !m->n)
+        return error_set(err, QUIRE_EFORMAT, "%s: %s must be an array of strings that is not empty",
+                         weights_path(w), key);
+    *out = m;
+    return 0;
+}
+
+static struct text_span *spans_of(const struct meta *m) {
+    struct text_span *s = calloc(m->n, sizeof *s);
+    for (size_t i = 0; s && i < m->n; i++) s[i] = (struct text_span){m->strings[i].data, m->strings[i].len};
+    return s;
+}
+
+static int types_of(const struct weights *w, size_t n_vocab, int32_t **out, struct error *err) {
+    const char *key = "tokenizer.ggml.token_type";
+    const struct meta *m = weights_meta(w, key);
+    if (!m) return 0;
+    if (m->type != META_ARRAY || m->n != n_vocab || (m->elem != META_I32 && m->elem != META_U32))
+        return error_set(err, QUIRE_EFORMAT, "%s: %s must be an array of %zu integers", weights_path(w), key,
+                         n_vocab);
+    *out = calloc(n_vocab, sizeof **out);
+    if (!*out) return no_memory(err);
+    for (size_t i = 0; i < n_vocab; i++) (*out)[i] = (int32_t)meta_array_int(m, i);
+    return 0;
+}
+
+static int open_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err) {
+    const struct weights *w = m->weights;
+    struct tokenizer_spec spec = {.pre_override = pre_override};
+    const struct meta *pieces = NULL, *merges = NULL;
+    struct meta_str model = {0}, pre = {0};
+    int32_t *types = NULL;
+    struct text_span *piece_spans = NULL, *merge_spans = NULL;
+    int rc = weights_get_str(w, "tokenizer.ggml.model", &model, err);
+    if (rc == QUIRE_ENOTFOUND)
+        rc = error_set(err, QUIRE_EFORMAT, "%s: the key tokenizer.ggml.model is missing", m->path);
+    if (!rc && (rc = weights_get_str(w, "tokenizer.ggml.pre", &pre, err)) == QUIRE_ENOTFOUND) rc = 0;
+    if (!rc) rc = string_array(w, "tokenizer.ggml.tokens", &pieces, err);
+    if (!rc && weights_meta(w, "tokenizer.ggml.merges"))
+        rc = string_array(w, "tokenizer.ggml.merges", &merges, err);
+    if (!rc) rc = types_of(w, pieces->n, &types, err);
+    if (!rc) {
+        piece_spans = spans_of(pieces);
+        merge_spans = merges ? spans_of(merges) : NULL;
+        if (!piece_spans || (merges && !merge_spans)) rc = no_memory(err);
+    }
+    if (!rc) {
+        spec.model = (struct text_span){model.data, model.len};
+        spec.pre = (struct text_span){pre.data, pre.len};
+        spec.pieces = piece_spans;
+        spec.types = types;
+        spec.n_vocab = pieces->n;
+        spec.merges = merge_spans;
+        spec.n_merges = merges ? merges->n : 0;
+        spec.bos = token_id(w, "tokenizer.ggml.bos_token_id", spec.n_vocab, &rc, err);
+        spec.eos = token_id(w, "tokenizer.ggml.eos_token_id", spec.n_vocab, &rc, err);
+        spec.unk = token_id(w, "tokenizer.ggml.unknown_token_id", spec.n_vocab, &rc, err);
+    }
+    if (!rc) rc = flag(w, "tokenizer.ggml.add_bos_token", &spec.add_bos, err);
+    if (!rc) rc = flag(w, "tokenizer.ggml.add_eos_token", &spec.add_eos, err);
+    if (!rc && (rc = tokenizer_create(&spec, &m->tokenizer, err))) error_prefix(err, "%s", m->path);
+    free(types);
+    free(piece_spans);
+    free(merge_spans);
+    return rc;
+}
+
+static char *spelling(const struct tokenizer *t, int64_t id) {
+    if (id < 0) return NULL;
+    size_t n;
+    const uint8_t *bytes = tokenizer_bytes(t, (uint32_t)id, true, &n);
+    return strndup((const char *)bytes, n);
+}
+
+/* Tokens that end an answer: EOS, and what model files name as end of turn or of message. */
+static int find_stop_tokens(struct loaded_model *m, struct error *err) {
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int64_t id = token_id(m->weights, keys[i], tokenizer_n_vocab(m->tokenizer), &rc, err);
+        if (rc) return rc;
+        bool known = id < 0;
+        for (size_t k = 0; k < m->n_stop_tokens; k++) known |= m->stop_tokens[k] == (uint32_t)id;
+        if (!known) m->stop_tokens[m->n_stop_tokens++] = (uint32_t)id;
+    }
+    return 0;
+}
+
+/* ---- chat template ---- */
+
+#define MAX_TEMPLATE_BYTES ((size_t)1 << 20)
+
+static int read_template(const char *path, struct buf *out, struct error *err) {
+    char piece[4096];
+    FILE *f = fopen(path, "rb");
+    if (!f) return error_set(err, QUIRE_ENOTFOUND, "--chat-template %s: %s", path, strerror(errno));
+    out->limit_bytes = MAX_TEMPLATE_BYTES;
+    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) buf_append(out, piece, n);
+    bool failed = ferror(f);
+    fclose(f);
+    if (failed) return error_set(err, QUIRE_EIO, "--chat-template %s cannot be read", path);
+    if (!buf_ok(out)) return error_set(err, QUIRE_ELIMIT, "--chat-template %s is larger than 1 MiB", path);
+    return 0;
+}
+
+static int open_template(struct loaded_model *m, const char *file, struct log *log, struct error *err) {
+    struct meta_str s = {0};
+    struct buf text = BUF_INIT;
+    int rc = 0;
+    if (file) {
+        rc = read_template(file, &text, err);
+        if (!rc && (rc = chat_template_compile(text.data ? text.data : "", text.len, &m->chat_template, err)))
+            error_prefix(err, "--chat-template %s", file);
+    } else {
+        rc = weights_get_str(m->weights, "tokenizer.chat_template", &s, err);
+        if (rc == QUIRE_ENOTFOUND) return 0; /* completions work without one */
+        if (!rc && (rc = chat_template_compile(s.data, s.len, &m->chat_template, err)) &&
+            rc != QUIRE_ENOMEM) {
+            /* A template that cannot be read must not keep a model from serving completions. */
+            log_write(log, LOG_WARN,
+                      "the model's chat template cannot be used: %s; give another with --chat-template FILE",
+                      err->text);
+            rc = 0;
+        }
+    }
+    buf_free(&text);
+    return rc;
+}
+
+/* ---- engine ---- */
+
+/* While a model loads, signals are blocked (cmd_serve waits for them later): one that is pending ends the
+ * load. */
+static void show_progress(void *ctx, const char *phase, double done) {
+    sigset_t pending;
+    (void)ctx;
+    if (!sigpending(&pending) && (sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT))) {
+        fprintf(stderr, "\rquire: interrupted while loading\n");
+        _exit(128 + (sigismember(&pending, SIGINT) ? SIGINT : SIGTERM));
+    }
+    if (isatty(2)) fprintf(stderr, "\r%s %3.0f %%%s", phase, done * 100, done >= 1 ? "\r\033[K" : "");
+}
+
+static enum quire_dtype dtype_of(const char *name) {
+    if (!strcmp(name, "float16") || !strcmp(name, "half")) return QUIRE_FLOAT16;
+    if (!strncmp(name, "float", 5)) return QUIRE_FLOAT32;
+    return QUIRE_BFLOAT16;
+}
+
+static int open_engine(struct loaded_model *m, const struct engine_options *o, struct log *log,
+                       struct error *err) {
+    struct quire_config c = {.weights = m->weights,
+                             .token_bytes = &m->token_bytes,
+                             .stop_tokens = m->stop_tokens,
+                             .n_stop_tokens = m->n_stop_tokens,
+                             .dtype = dtype_of(o->dtype),
+                             .max_model_len = (size_t)o->max_model_len,
+                             .max_num_seqs = (size_t)o->max_num_seqs,
+                             .max_num_batched_tokens = (size_t)o->max_num_batched_tokens,
+                             .long_prefill_threshold = (size_t)o->long_prefill,
+                             .block_tokens = (size_t)o->block_size,
+                             .memory_share = o->memory_share,
+                             .kv_bytes = (uint64_t)o->kv_bytes,
+                             .max_queue = (size_t)o->max_queue,
+                             .n_threads = (size_t)o->threads,
+                             .prefix_caching = o->prefix_caching,
+                             .chunked_prefill = o->chunked_prefill,
+                             .policy = strcmp(o->policy, "priority") ? QUIRE_FCFS : QUIRE_PRIORITY,
+                             .seed = (uint64_t)o->seed,
+                             .cache_secret = o->cache_secret,
+                             .cpu_limit = o->cpu,
+                             .log = log,
+                             .progress = show_progress};
+    return quire_open(&c, &m->engine, err);
+}
+
+int loaded_model_open(const char *argument, const struct engine_options *o, struct log *log,
+                      struct loaded_model *out, struct error *err) {
+    *out = (struct loaded_model){0};
+    int rc = model_find(argument, &out->path, err);
+    if (!rc) rc = weights_open(out->path, &out->weights, err);
+    if (!rc) rc = open_tokenizer(out, o->tokenizer_pre, err);
+    if (!rc) rc = find_stop_tokens(out, err);
+    if (!rc) rc = open_template(out, o->chat_template, log, err);
+    if (!rc) {
+        tokenizer_byte_table(out->tokenizer, &out->token_bytes.bytes, &out->token_bytes.offsets);
+        out->token_bytes.n_vocab = tokenizer_n_vocab(out->tokenizer);
+        out->bos = spelling(out->tokenizer, tokenizer_bos(out->tokenizer));
+        out->eos = spelling(out->tokenizer, tokenizer_eos(out->tokenizer));
+        out->text = (struct model_text){out->tokenizer, out->chat_template, out->bos, out->eos};
+        rc = open_engine(out, o, log, err);
+    }
+    if (rc) loaded_model_close(out);
+    return rc;
+}
+
+void loaded_model_close(struct loaded_model *m) {
+    quire_shutdown(m->engine);
+    chat_template_free(m->chat_template);
+    tokenizer_free(m->tokenizer);
+    weights_close(m->weights);
+    free(m->bos);
+    free(m->eos);
+    free(m->path);
+    *m = (struct loaded_model){0};
+}
