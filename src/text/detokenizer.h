@@ -1,6 +1,6 @@
-/* Streaming bytes to valid UTF-8: never emits half a character. What comes out does not depend on how the bytes were
- * split. Ill-formed input becomes U+FFFD, one for each maximal subpart (Unicode 15, section 3.9, as Python's
- * errors="replace"); a genuine U+FFFD passes. */
+/* Streaming bytes to valid UTF-8: never emits half a character. What comes out does not depend on how the
+ * bytes were split. Ill-formed input becomes U+FFFD, one for each maximal subpart (Unicode 15, section 3.9,
+ * as Python's errors="replace"); a genuine U+FFFD passes. */
 #ifndef TEXT_DETOKENIZER_H
 #define TEXT_DETOKENIZER_H
 

@@ -1,7 +1,8 @@
 /* Bytes to token ids and back. Immutable once made; may be used from any thread.
  *
- * Byte-level BPE (Radford et al. 2019; Sennrich et al. 2016) with the pre-tokenizer that the model file names. Equal,
- * id for id, to Hugging Face `tokenizers` for the same model. Encoding is linear (up to a logarithm) in its input. */
+ * Byte-level BPE (Radford et al. 2019; Sennrich et al. 2016) with the pre-tokenizer that the model file
+ * names. Equal, id for id, to Hugging Face `tokenizers` for the same model. Encoding is linear (up to a
+ * logarithm) in its input. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -19,13 +20,21 @@ struct text_span {
 };
 
 /* Token types, as GGUF has them. */
-enum token_type { TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4, TOKEN_UNUSED = 5, TOKEN_BYTE = 6 };
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER_DEFINED = 4,
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6
+};
 
-/* What a model file says about its tokenizer. All memory is the caller's and may go once tokenizer_create returns. */
+/* What a model file says about its tokenizer. All memory is the caller's and may go once tokenizer_create
+ * returns. */
 struct tokenizer_spec {
-    struct text_span model; /* tokenizer.ggml.model: "gpt2" is byte-level BPE */
-    struct text_span pre;   /* tokenizer.ggml.pre; data NULL when the key is absent */
-    const char *pre_override; /* --tokenizer-pre NAME; NULL = none */
+    struct text_span model;         /* tokenizer.ggml.model: "gpt2" is byte-level BPE */
+    struct text_span pre;           /* tokenizer.ggml.pre; data NULL when the key is absent */
+    const char *pre_override;       /* --tokenizer-pre NAME; NULL = none */
     const struct text_span *pieces; /* [n_vocab], byte-level alphabet */
     const int32_t *types;           /* [n_vocab] enum token_type; NULL = all normal */
     size_t n_vocab;
@@ -33,10 +42,16 @@ struct tokenizer_spec {
     size_t n_merges;
     int64_t bos, eos, unk; /* ids, -1 = none */
     bool add_bos, add_eos;
+    bool add_bos_unset; /* the file has no add_bos_token: the family's habit (Llama 3 adds it), add_bos is not
+                           read */
 };
 
-/* Refuses an unknown or absent pre-tokenizer with key, value and the override flag; pieces or merges that contradict
- * each other, ids out of range, duplicate pieces: QUIRE_EFORMAT naming the key. */
+/* Refuses an unknown or absent pre-tokenizer with key, value and the override flag; pieces or merges that
+ * contradict each other, ids out of range, duplicate pieces: QUIRE_EFORMAT naming the key.
+ *
+ * A user-defined token that is BOS or EOS, or has the shape of a turn marker (<|...|>, also with full-width
+ * bars), is kept out of content like a control token: converters are known to mistype these, and content must
+ * not forge a turn. */
 int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, struct error *err);
 void tokenizer_free(struct tokenizer *t); /* NULL allowed */
 
@@ -53,31 +68,41 @@ struct content_span {
 
 enum {
     TOKENIZE_SPECIAL = 1, /* spellings of control and user-defined tokens become those tokens ... */
-    TOKENIZE_ADD = 2      /* add BOS/EOS as the model file says; no second BOS if the text already begins with it */
+    TOKENIZE_ADD =
+        2 /* add BOS/EOS as the model file says; no second BOS if the text already begins with it */
 };
 
-/* Appends ids to *out. content (ascending, not overlapping; may be NULL) marks stretches where TOKENIZE_SPECIAL does not
- * apply to control tokens: a special token is recognised only where all its bytes are outside. Merging does not stop
- * at a stretch's border, so ids otherwise equal those of the whole text. Any bytes are accepted, also invalid UTF-8 (each
- * byte of an invalid sequence is a character of its own). max_tokens: QUIRE_ELIMIT as soon as more are needed (0 = no
- * limit). QUIRE_ENOMEM. */
+/* Appends ids to *out. content (ascending, not overlapping; may be NULL) marks stretches where
+ * TOKENIZE_SPECIAL does not apply to control tokens: a special token is recognised only where all its bytes
+ * are outside. Merging does not stop at a stretch's border, so ids otherwise equal those of the whole text.
+ * Any bytes are accepted, also invalid UTF-8 (each byte of an invalid sequence is a character of its own).
+ * max_tokens: QUIRE_ELIMIT as soon as more are needed (0 = no limit), or if a single word has 2^32 - 1 bytes
+ * or more. QUIRE_ENOMEM. After an error *out is as it was.
+ *
+ * The ids' bytes are the text again, with two exceptions, both the reference's: qwen2 normalizes to NFC
+ * first, and a byte for which the vocabulary has no piece is dropped (SmolLM2 lacks 21, among them most that
+ * UTF-8 never uses and four control characters). */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
-                     const struct content_span *content, size_t n_content, size_t max_tokens, struct token_buf *out,
-                     struct error *err);
+                     const struct content_span *content, size_t n_content, size_t max_tokens,
+                     struct token_buf *out, struct error *err);
 
 size_t tokenizer_n_vocab(const struct tokenizer *t);
 int64_t tokenizer_bos(const struct tokenizer *t);
 int64_t tokenizer_eos(const struct tokenizer *t);
 bool tokenizer_is_control(const struct tokenizer *t, uint32_t id);
-const char *tokenizer_pre(const struct tokenizer *t); /* resolved name */
+bool tokenizer_adds_bos(const struct tokenizer *t);   /* with TOKENIZE_ADD */
+const char *tokenizer_pre(const struct tokenizer *t); /* canonical name, whatever alias the file has */
 bool tokenizer_pre_overridden(const struct tokenizer *t);
-/* The id whose spelling this is, or -1. */
+/* The id whose spelling this is, or -1: of control and user-defined tokens as the file has it, else as text,
+ * not in the byte-level alphabet (" the", not "Gthe" with a dotted G). */
 int64_t tokenizer_find(const struct tokenizer *t, const char *piece, size_t len);
 
-/* Bytes of a token as text: a control token's spelling only if with_special. Owned by t. */
+/* Bytes of a token as text: the spelling of a control (or unknown or unused) token only if with_special, else
+ * none. An id out of range has none. Owned by t. */
 const uint8_t *tokenizer_bytes(const struct tokenizer *t, uint32_t id, bool with_special, size_t *len);
 
-/* The bytes of all ids in one array, control tokens empty: id i is bytes[offsets[i] .. offsets[i + 1]). Owned by t. */
+/* The bytes of all ids in one array, control tokens empty: id i is bytes[offsets[i] .. offsets[i + 1]). Owned
+ * by t. */
 void tokenizer_byte_table(const struct tokenizer *t, const uint8_t **bytes, const uint32_t **offsets);
 
 #endif
