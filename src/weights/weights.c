@@ -9,6 +9,7 @@
 /* ---- open and close ---- */
 
 static int open_file(const char *path, bool any_type, struct weights **out, struct error *err) {
+    *out = NULL;
     struct weights *w = calloc(1, sizeof *w);
     if (!w) return error_set(err, QUIRE_ENOMEM, "out of memory");
     w->map.fd = -1;
@@ -23,10 +24,10 @@ static int open_file(const char *path, bool any_type, struct weights **out, stru
         size_t n = strlen(shown);
         error_prefix(err, "%s%s", n > 200 ? "..." : "", n > 200 ? shown + n - 200 : shown);
         weights_close(w);
-        w = NULL;
+        return rc;
     }
     *out = w;
-    return rc;
+    return QUIRE_OK;
 }
 
 int weights_open(const char *path, struct weights **out, struct error *err) {

@@ -7,11 +7,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static atomic_size_t count, first_failure, thread_count, thread_failure; /* first_failure 0: off */
+static atomic_size_t count, bytes, first_failure, thread_count, thread_failure; /* first_failure 0: off */
 static atomic_bool keep_failing, hit;
 
 static void arm(size_t n, bool keep) {
     count = 0;
+    bytes = 0;
     hit = false;
     keep_failing = keep;
     first_failure = n;
@@ -22,6 +23,9 @@ void alloc_fail_at(size_t n) {
 }
 void alloc_fail_from(size_t n) {
     arm(n, true);
+}
+size_t alloc_fail_bytes(void) {
+    return bytes;
 }
 bool alloc_fail_hit(void) {
     return hit;
@@ -46,7 +50,8 @@ size_t alloc_fail_each(void (*body)(void *ctx), void *ctx) {
     }
 }
 
-static bool fails(void) {
+static bool fails(size_t n_bytes) {
+    atomic_fetch_add(&bytes, n_bytes);
     size_t n = atomic_fetch_add(&count, 1) + 1, first = first_failure;
     if (!first || (keep_failing ? n < first : n != first)) return false;
     hit = true;
@@ -74,30 +79,30 @@ int __real_pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*st
 int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*start)(void *), void *arg);
 
 void *__wrap_malloc(size_t n) {
-    return fails() ? NULL : __real_malloc(n);
+    return fails(n) ? NULL : __real_malloc(n);
 }
 void *__wrap_calloc(size_t n, size_t size) {
-    return fails() ? NULL : __real_calloc(n, size);
+    return fails(n * size) ? NULL : __real_calloc(n, size);
 }
 void *__wrap_realloc(void *p, size_t n) {
-    return fails() ? NULL : __real_realloc(p, n);
+    return fails(n) ? NULL : __real_realloc(p, n);
 }
 char *__wrap_strdup(const char *s) {
-    return fails() ? NULL : __real_strdup(s);
+    return fails(strlen(s) + 1) ? NULL : __real_strdup(s);
 }
 char *__wrap_strndup(const char *s, size_t n) {
-    return fails() ? NULL : __real_strndup(s, n);
+    return fails(n) ? NULL : __real_strndup(s, n);
 }
 void *__wrap_aligned_alloc(size_t align, size_t n) {
-    return fails() ? NULL : __real_aligned_alloc(align, n);
+    return fails(n) ? NULL : __real_aligned_alloc(align, n);
 }
 
 int __wrap_posix_memalign(void **out, size_t align, size_t n) {
-    return fails() ? ENOMEM : __real_posix_memalign(out, align, n);
+    return fails(n) ? ENOMEM : __real_posix_memalign(out, align, n);
 }
 
 void *__wrap_mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset) {
-    return fails() ? MAP_FAILED : __real_mmap(at, n, prot, flags, fd, offset);
+    return fails(n) ? MAP_FAILED : __real_mmap(at, n, prot, flags, fd, offset);
 }
 
 int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*start)(void *), void *arg) {

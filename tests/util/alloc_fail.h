@@ -11,6 +11,7 @@
 void alloc_fail_at(size_t n);   /* the n-th allocation from now on fails, once (1 = the next one) */
 void alloc_fail_from(size_t n); /* the n-th and all later ones fail */
 size_t alloc_fail_stop(void);   /* back to normal; returns the number of allocations since the call above */
+size_t alloc_fail_bytes(void);  /* bytes asked for since the last alloc_fail_at or _from, stopped or not */
 bool alloc_fail_hit(void);      /* whether the last alloc_fail_at or _from, stopped or not, has failed one */
 
 void thread_fail_at(size_t n); /* the n-th pthread_create from now on fails with EAGAIN, once; 0 = none */

@@ -1,0 +1,334 @@
+/* Where a model file is found, and what happens when it changes while it is open. */
+#include "util/gguf_build.h"
+#include "util/tiny_model.h"
+#include "util_file.h"
+#include "weights/weights.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[FILE_FOLDER_BYTES];
+
+static int make_folder(void **state) {
+    file_folder_make(folder);
+    return 0;
+}
+
+static int remove_folder(void **state) {
+    file_folder_remove(folder);
+    return 0;
+}
+
+static struct weights *open_tiny(uint8_t **data, size_t *n, char path[1024]) {
+    struct tiny_model_options o = tiny_model_defaults();
+    struct weights *w;
+    struct error err = {0};
+    o.n_layers = 1;
+    *data = tiny_model_memory(&o, n);
+    assert_non_null(*data);
+    snprintf(path, 1024, "%s", file_put(folder, "tiny.gguf", *data, *n));
+    int rc = weights_open(path, &w, &err);
+    if (rc) fail_msg("%s", err.text);
+    return w;
+}
+
+/* ---- finding ---- */
+
+static void expect_refused(const char *path, int code, const char *text) {
+    struct weights *w;
+    struct error err = {0};
+    int rc = weights_open(path, &w, &err);
+    if (rc != code || !strstr(err.text, text))
+        fail_msg("%s: %d (%s), expected %d (%s)", path, rc, err.text, code, text);
+    if (strncmp(err.text, path, strlen(path))) fail_msg("%s does not begin with %s", err.text, path);
+    assert_null(w);
+}
+
+static void test_folder(void **state) {
+    char path[1024], named[1200], slash[1200];
+    size_t n;
+    uint8_t *data;
+    struct weights *w;
+    expect_refused(folder, QUIRE_ENOTFOUND, "no .gguf file (it holds nothing)");
+    file_put(folder, "config.json", "{}", 2);
+    file_put(folder, "model.safetensors", "x", 1);
+    file_put(folder, ".hidden.gguf", "x", 1);
+    file_put(folder, ".gguf", "x", 1);
+    expect_refused(folder, QUIRE_ENOTFOUND, "no .gguf file (it holds config.json, model.safetensors)");
+    weights_close(open_tiny(&data, &n, path));
+    assert_int_equal(weights_open(folder, &w, NULL), 0);
+    assert_string_equal(weights_path(w), path);
+    weights_close(w);
+    snprintf(slash, sizeof slash, "%s/", folder);
+    assert_int_equal(weights_open(slash, &w, NULL), 0);
+    assert_string_equal(weights_path(w), path);
+    weights_close(w);
+    file_put(folder, "another.gguf", data, n);
+    expect_refused(folder, QUIRE_ENOTFOUND, "2 .gguf files (another.gguf, tiny.gguf): name one of them");
+    for (int i = 0; i < 20; i++) {
+        snprintf(named, sizeof named, "more-%02d.gguf", i);
+        file_put(folder, named, "x", 1);
+    }
+    expect_refused(folder, QUIRE_ENOTFOUND, "22 .gguf files (another.gguf, more-00.gguf");
+    expect_refused(folder, QUIRE_ENOTFOUND, "and 14 more)");
+    free(data);
+}
+
+static void test_not_a_file(void **state) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/none.gguf", folder);
+    expect_refused(path, QUIRE_ENOTFOUND, "No such file");
+    snprintf(path, sizeof path, "%s/pipe.gguf", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    expect_refused(path, QUIRE_EIO, "not a regular file");
+    expect_refused("/dev/null", QUIRE_EIO, "not a regular file");
+    expect_refused("", QUIRE_ENOTFOUND, "");
+    expect_refused(file_put(folder, "empty.gguf", "", 0), QUIRE_EFORMAT, "has 0 bytes");
+    snprintf(path, sizeof path, "%s/empty.gguf/within", folder);
+    expect_refused(path, QUIRE_ENOTFOUND, "Not a directory");
+}
+
+/* A path longer than a message: its end is shown, and what was wrong. */
+static void test_long_path(void **state) {
+    char path[1024];
+    struct weights *w;
+    struct error err = {0};
+    snprintf(path, sizeof path, "%s/%0900d/last.gguf", folder, 0);
+    assert_int_equal(weights_open(path, &w, &err), QUIRE_EIO);
+    assert_non_null(strstr(err.text, "..."));
+    assert_non_null(strstr(err.text, "last.gguf: cannot open"));
+}
+
+/* ---- inspecting ---- */
+
+static void test_inspect(void **state) {
+    struct gguf_build b = gguf_build_new();
+    uint64_t dims = 256;
+    size_t n;
+    struct weights *w;
+    struct error err = {0};
+    gguf_tensor(&b, "odd", 23, 1, &dims, NULL, 136);
+    uint8_t *data = gguf_build_finish(&b, &n);
+    const char *path = file_put(folder, "iq4.gguf", data, n);
+    assert_int_equal(weights_open(path, &w, &err), QUIRE_EUNSUPPORTED);
+    assert_int_equal(weights_inspect(path, &w, &err), 0);
+    const struct tensor *t = weights_tensor(w, "odd");
+    assert_string_equal(tensor_type_info(t->type)->name, "IQ4_XS");
+    assert_int_equal(t->bytes, 136);
+    weights_close(w);
+    b = gguf_build_new();
+    gguf_tensor(&b, "odd", 33, 1, &dims, NULL, 136); /* of a removed type, no size is known */
+    free(data);
+    data = gguf_build_finish(&b, &n);
+    assert_int_equal(weights_inspect(file_put(folder, "removed.gguf", data, n), &w, &err),
+                     QUIRE_EUNSUPPORTED);
+    free(data);
+}
+
+/* ---- changing files ---- */
+
+static void expect_data(const struct weights *w, const uint8_t *data, size_t n) {
+    const struct tensor *last = weights_tensor_at(w, weights_n_tensors(w) - 1);
+    size_t end = (size_t)(last->bytes + 31) / 32 * 32;
+    const uint8_t *base = (const uint8_t *)last->data + end - n; /* the last tensor ends the file */
+    for (size_t i = 0; i < weights_n_tensors(w); i++) {
+        const struct tensor *t = weights_tensor_at(w, i);
+        assert_memory_equal(t->data, data + ((const uint8_t *)t->data - base), t->bytes);
+    }
+}
+
+/* Fetching and releasing in any order leaves all data as it is, neighbours in the same page included. */
+static void test_fetch_keeps_data(void **state) {
+    char path[1024];
+    uint8_t *data;
+    size_t n;
+    struct error err = {0};
+    struct weights *w = open_tiny(&data, &n, path);
+    for (size_t i = 0; i < weights_n_tensors(w); i++) {
+        const struct tensor *t = weights_tensor_at(w, i * 7 % weights_n_tensors(w));
+        const void *before = t->data;
+        assert_int_equal(weights_fetch(w, t, &err), 0);
+        assert_ptr_equal(t->data, before);
+        expect_data(w, data, n);
+        if (i % 2) weights_release(w, t);
+        if (i % 4 == 3) assert_int_equal(weights_fetch(w, t, &err), 0);
+        expect_data(w, data, n);
+    }
+    weights_close(w);
+    free(data);
+}
+
+static void walk_metas(const struct weights *w, unsigned *sum) {
+    for (size_t i = 0; i < weights_n_meta(w); i++) {
+        const struct meta *m = weights_meta_at(w, i);
+        for (size_t j = 0; m->strings && j < m->n; j++) {
+            for (size_t k = 0; k < m->strings[j].len; k++)
+                *sum = *sum * 31 + (unsigned char)m->strings[j].data[k];
+        }
+        if (m->type == META_ARRAY && m->elem == META_I32)
+            *sum = *sum * 31 + (unsigned)meta_array_int(m, m->n - 1);
+    }
+}
+
+/* The file is cut to nothing while it is open. Reading what was not fetched would be a SIGBUS. */
+static void test_shrunk_file(void **state) {
+    char path[1024];
+    uint8_t *data;
+    size_t n;
+    struct error err = {0};
+    unsigned before = 0, after = 0;
+    struct weights *w = open_tiny(&data, &n, path);
+    const struct tensor *kept = weights_tensor(w, "token_embd.weight"),
+                        *lost = weights_tensor(w, "output.weight");
+    uint8_t *copy = malloc(kept->bytes);
+    assert_non_null(copy);
+    walk_metas(w, &before);
+    assert_int_equal(weights_fetch(w, kept, &err), 0);
+    memcpy(copy, kept->data, kept->bytes);
+    assert_int_equal(truncate(path, 0), 0);
+    walk_metas(w, &after);
+    assert_int_equal(before, after);
+    assert_memory_equal(kept->data, copy, kept->bytes);
+    float row[96];
+    tensor_row_f32(row, kept, 599);
+    assert_int_equal(weights_fetch(w, lost, &err), QUIRE_EIO);
+    assert_non_null(strstr(err.text, "tensor \"output.weight\": the file has shrunk"));
+    assert_true(!strncmp(err.text, path, strlen(path)));
+    weights_release(w, lost); /* touches nothing */
+    weights_close(w);
+    free(copy);
+    free(data);
+}
+
+/* Overwritten in place after opening: the parsed description is still that of the old file. */
+static void test_rewritten_file(void **state) {
+    char path[1024];
+    uint8_t *data;
+    size_t n;
+    unsigned before = 0, after = 0;
+    struct weights *w = open_tiny(&data, &n, path);
+    walk_metas(w, &before);
+    int fd = open(path, O_WRONLY);
+    uint8_t *noise = malloc(n);
+    assert_non_null(noise);
+    memset(noise, 0xff, n);
+    assert_int_equal(pwrite(fd, noise, n, 0), n);
+    close(fd);
+    walk_metas(w, &after);
+    assert_int_equal(before, after);
+    weights_close(w);
+    free(noise);
+    free(data);
+}
+
+struct reading {
+    const struct tensor *t;
+    const uint8_t *expected;
+    atomic_bool stop;
+    size_t n_wrong;
+};
+
+static void *read_again_and_again(void *arg) {
+    struct reading *r = arg;
+    while (!r->stop) r->n_wrong += memcmp(r->t->data, r->expected, r->t->bytes) != 0;
+    return NULL;
+}
+
+/* A neighbour that shares a page is fetched and released while a tensor is read. */
+static void test_fetch_while_reading(void **state) {
+    char path[1024];
+    uint8_t *data;
+    size_t n;
+    struct weights *w = open_tiny(&data, &n, path);
+    const struct tensor *read = weights_tensor(w, "blk.0.attn_norm.weight");
+    uint8_t *expected = malloc(read->bytes);
+    assert_non_null(expected);
+    memcpy(expected, read->data, read->bytes);
+    struct reading r = {.t = read, .expected = expected};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, read_again_and_again, &r), 0);
+    for (int i = 0; i < 300; i++) {
+        const struct tensor *t = weights_tensor(w, i % 2 ? "token_embd.weight" : "blk.0.attn_q.weight");
+        assert_int_equal(weights_fetch(w, t, NULL), 0);
+        weights_release(w, t);
+    }
+    r.stop = true;
+    pthread_join(thread, NULL);
+    assert_int_equal(r.n_wrong, 0);
+    weights_close(w);
+    free(expected);
+    free(data);
+}
+
+/* A vocabulary entry of more than INT_MAX bytes in a file that is as long (a hole, so it takes no disk
+ * space). */
+static void test_huge_string(void **state) {
+    struct gguf_build b = gguf_build_new();
+    struct weights *w;
+    struct error err = {0};
+    size_t n;
+    gguf_kv_array(&b, "tokenizer.ggml.tokens", 8, 1);
+    gguf_bytes_u64(&b.kv, (1ull << 31) + 1);
+    uint8_t *data = gguf_build_finish(&b, &n);
+    const char *path = file_put(folder, "huge.gguf", data, n);
+    free(data);
+    assert_int_equal(truncate(path, 3ll << 30), 0);
+    assert_int_equal(weights_open(path, &w, &err), QUIRE_ELIMIT);
+    assert_non_null(
+        strstr(err.text, "\"tokenizer.ggml.tokens\": a string of the array ends at offset 2147483"));
+    assert_non_null(strstr(err.text, "at most 1073741824 bytes of metadata"));
+}
+
+/* A header of several megabytes is read piece by piece. */
+static void test_long_header(void **state) {
+    struct gguf_build b = gguf_build_new();
+    struct weights *w;
+    struct error err = {0};
+    size_t n;
+    uint64_t dims = 8;
+    const uint32_t n_tokens = 200000;
+    gguf_kv_array(&b, "tokenizer.ggml.tokens", 8, n_tokens);
+    for (uint32_t i = 0; i < n_tokens; i++) {
+        char token[32];
+        snprintf(token, sizeof token, "token %u", i);
+        gguf_bytes_str(&b.kv, token, strlen(token));
+    }
+    gguf_tensor(&b, "t", 0, 1, &dims, "0123456789abcdef0123456789abcdef", 32);
+    uint8_t *data = gguf_build_finish(&b, &n);
+    assert_true(n > 3 << 20);
+    int rc = weights_open(file_put(folder, "long.gguf", data, n), &w, &err);
+    if (rc) fail_msg("%s", err.text);
+    const struct meta *tokens = weights_meta(w, "tokenizer.ggml.tokens");
+    assert_int_equal(tokens->n, n_tokens);
+    for (uint32_t i = 0; i < n_tokens; i += 997) {
+        char token[32];
+        snprintf(token, sizeof token, "token %u", i);
+        assert_int_equal(tokens->strings[i].len, strlen(token));
+        assert_memory_equal(tokens->strings[i].data, token, strlen(token));
+    }
+    assert_memory_equal(weights_tensor(w, "t")->data, "0123456789abcdef0123456789abcdef", 32);
+    weights_close(w);
+    free(data);
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_folder),         IN_FOLDER(test_not_a_file),          IN_FOLDER(test_long_path),
+        IN_FOLDER(test_inspect),        IN_FOLDER(test_fetch_keeps_data),    IN_FOLDER(test_shrunk_file),
+        IN_FOLDER(test_rewritten_file), IN_FOLDER(test_fetch_while_reading), IN_FOLDER(test_huge_string),
+        IN_FOLDER(test_long_header),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
