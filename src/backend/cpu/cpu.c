@@ -13,6 +13,9 @@
 /* Partial results of attention: room for a prompt panel of a small model in one wave. */
 #define PARTIAL_FLOATS ((size_t)1 << 20)
 
+/* Buffers up to this size (norm weights, biases) share slabs with the matrices. */
+#define SMALL_BUFFER_BYTES ((size_t)256 << 10)
+
 static void carve(size_t *total, size_t *at, size_t bytes) {
     *at = *total;
     size_t next;
@@ -60,23 +63,31 @@ size_t backend_cpu_scratch_bytes(const struct backend_cpu_options *o) {
 
 /* ---- memory ---- */
 
+static void cpu_buffer_free(struct backend *b, struct backend_buffer *buf) {
+    if (!buf) return;
+    if (buf->block.slab)
+        memory_slab_free(&cpu_of(b)->slabs, buf->block);
+    else
+        memory_unmap(buf->data, buf->bytes);
+    free(buf);
+}
+
 static struct backend_buffer *cpu_buffer_alloc(struct backend *b, size_t bytes) {
     struct backend_buffer *buf = calloc(1, sizeof *buf);
     if (!buf) return NULL;
     buf->bytes = size_max(bytes, 1);
-    buf->data = memory_map(buf->bytes, false);
-    size_t span;
-    if (buf->data && size_align_up(buf->bytes, MEMORY_PAGE_BYTES, &span) && !memory_populate(buf->data, span))
-        return buf;
-    memory_unmap(buf->data, buf->bytes);
-    free(buf);
+    if (buf->bytes <= SMALL_BUFFER_BYTES) {
+        buf->block = memory_slab_alloc(&cpu_of(b)->slabs, buf->bytes);
+        buf->data = buf->block.data;
+        if (buf->data) return buf;
+    } else {
+        size_t span;
+        buf->data = memory_map(buf->bytes, false);
+        if (buf->data && size_align_up(buf->bytes, MEMORY_PAGE_BYTES, &span) && !memory_populate(buf->data, span))
+            return buf;
+    }
+    cpu_buffer_free(b, buf);
     return NULL;
-}
-
-static void cpu_buffer_free(struct backend *b, struct backend_buffer *buf) {
-    if (!buf) return;
-    memory_unmap(buf->data, buf->bytes);
-    free(buf);
 }
 
 static void cpu_upload(struct backend *b, struct backend_buffer *dst, size_t offset, const void *src,

@@ -10,6 +10,7 @@
 struct backend_buffer {
     void *data;
     size_t bytes;
+    struct memory_block block; /* slab NULL: a mapping of its own */
 };
 
 struct backend_matrix {

@@ -1,0 +1,116 @@
+/* One forward pass for all families: the decoder of Vaswani et al. 2017 as Llama has it (Touvron et al.
+ * 2023), steered by the description in spec.h. */
+#include "model/model_impl.h"
+
+#include "base/size.h"
+
+#include <assert.h>
+
+struct pass {
+    struct model *m;
+    const struct backend_ops *ops;
+    struct backend_kv *kv;
+    const struct batch *batch;
+    size_t first_row, n_rows; /* the panel */
+};
+
+static void product(struct pass *p, enum panel y, struct weight *w, struct weight *bias, enum panel x,
+                    bool add) {
+    p->ops->matmul(p->m->b, &p->m->panels[y], (const struct backend_matrix *const[]){w->matrix},
+                   (const struct backend_buffer *const[]){bias->vector}, 1, p->m->panels[x], p->n_rows, add);
+}
+
+static void norm(struct pass *p, enum panel y, enum panel x, const struct weight *w) {
+    const struct model_spec *s = &p->m->spec;
+    p->ops->rms_norm(p->m->b, p->m->panels[y], p->m->panels[x], w->vector, p->n_rows, s->n_embd, s->norm_eps);
+}
+
+static void attention_block(struct pass *p, size_t layer) {
+    struct model *m = p->m;
+    const struct model_spec *s = &m->spec;
+    struct weight *w = m->layers[layer];
+    struct backend_buffer **panels = m->panels;
+    norm(p, PANEL_MIXED, PANEL_X, &w[W_ATTN_NORM]);
+    p->ops->matmul(
+        m->b, (struct backend_buffer *const[]){panels[PANEL_Q], panels[PANEL_K], panels[PANEL_V]},
+        (const struct backend_matrix *const[]){w[W_ATTN_Q].matrix, w[W_ATTN_K].matrix, w[W_ATTN_V].matrix},
+        (const struct backend_buffer *const[]){w[W_ATTN_Q_BIAS].vector, w[W_ATTN_K_BIAS].vector,
+                                               w[W_ATTN_V_BIAS].vector},
+        3, panels[PANEL_MIXED], p->n_rows, false);
+    struct backend_attention a = {.group = s->layers[layer].kv_group,
+                                  .layer = s->layers[layer].kv_layer,
+                                  .n_heads = s->n_heads,
+                                  .n_kv_heads = s->n_kv_heads,
+                                  .head_dim = s->head_dim,
+                                  .scale = s->attn_scale,
+                                  .soft_cap = s->attn_soft_cap,
+                                  .window = s->layers[layer].window};
+    struct backend_rope rope = {.table = panels[PANEL_ROPE],
+                                .n_rot = s->rope.n_rot,
+                                .interleaved = s->rope.interleaved,
+                                .q_norm = w[W_ATTN_Q_NORM].vector,
+                                .k_norm = w[W_ATTN_K_NORM].vector,
+                                .norm_eps = s->norm_eps};
+    p->ops->rope_kv_write(m->b, panels[PANEL_Q], panels[PANEL_K], panels[PANEL_V], &rope, &a, p->kv, p->batch,
+                          p->first_row, p->n_rows);
+    p->ops->attention(m->b, panels[PANEL_MIXED], panels[PANEL_Q], &a, p->kv, p->batch, p->first_row,
+                      p->n_rows);
+    product(p, PANEL_X, &w[W_ATTN_OUT], &w[W_ATTN_OUT_BIAS], PANEL_MIXED, true);
+}
+
+static void feed_forward_block(struct pass *p, size_t layer) {
+    struct model *m = p->m;
+    struct weight *w = m->layers[layer];
+    struct backend_buffer **panels = m->panels;
+    norm(p, PANEL_MIXED, PANEL_X, &w[W_FFN_NORM]);
+    p->ops->matmul(m->b, (struct backend_buffer *const[]){panels[PANEL_GATE], panels[PANEL_UP]},
+                   (const struct backend_matrix *const[]){w[W_FFN_GATE].matrix, w[W_FFN_UP].matrix},
+                   (const struct backend_buffer *const[]){w[W_FFN_GATE_BIAS].vector, w[W_FFN_UP_BIAS].vector},
+                   2, panels[PANEL_MIXED], p->n_rows, false);
+    p->ops->activation(m->b, m->spec.activation, panels[PANEL_GATE], panels[PANEL_GATE], panels[PANEL_UP],
+                       p->n_rows, m->spec.n_ff);
+    product(p, PANEL_X, &w[W_FFN_DOWN], &w[W_FFN_DOWN_BIAS], PANEL_GATE, true);
+}
+
+/* Copies the panel's rows whose logits are wanted behind those kept so far. */
+static size_t keep_rows(struct pass *p, size_t n_kept) {
+    const struct batch *batch = p->batch;
+    size_t n = 0;
+    for (size_t i = n_kept; i < batch->n_logit_rows; i++) {
+        size_t row = batch->logit_rows[i];
+        if (row >= p->first_row + p->n_rows) break;
+        p->m->kept[n++] = (uint32_t)(row - p->first_row);
+    }
+    p->ops->gather_rows(p->m->b, p->m->panels[PANEL_KEPT], n_kept, p->m->panels[PANEL_X], p->m->kept, n,
+                        p->m->spec.n_embd);
+    return n_kept + n;
+}
+
+void model_forward(struct model *m, struct backend_kv *kv, const struct batch *batch) {
+    const struct model_spec *s = &m->spec;
+    struct pass p = {.m = m, .ops = m->b->ops, .kv = kv, .batch = batch};
+    size_t n_kept = 0;
+    assert(batch->n_logit_rows <= m->max_kept_rows);
+    for (; p.first_row < batch->n_rows; p.first_row += p.n_rows) {
+        p.n_rows = size_min(m->b->max_rows, batch->n_rows - p.first_row);
+        p.ops->embed(m->b, m->panels[PANEL_X], m->global[W_TOKEN_EMBD].matrix, batch->token + p.first_row,
+                     p.n_rows, s->embed_scale);
+        for (size_t layer = 0; layer < s->n_layers; layer++) {
+            attention_block(&p, layer);
+            feed_forward_block(&p, layer);
+        }
+        n_kept = keep_rows(&p, n_kept);
+    }
+    p.n_rows = n_kept;
+    norm(&p, PANEL_KEPT, PANEL_KEPT, &m->global[W_OUTPUT_NORM]);
+}
+
+struct backend_buffer *model_logits(struct model *m, size_t first, size_t n) {
+    struct weight *output = &m->global[m->spec.tied_output ? W_TOKEN_EMBD : W_OUTPUT], none = {0};
+    struct pass p = {.m = m, .ops = m->b->ops, .n_rows = n};
+    assert(n <= m->max_logit_rows && first + n <= m->max_kept_rows);
+    for (size_t i = 0; i < n; i++) m->kept[i] = (uint32_t)(first + i);
+    p.ops->gather_rows(m->b, m->panels[PANEL_MIXED], 0, m->panels[PANEL_KEPT], m->kept, n, m->spec.n_embd);
+    product(&p, PANEL_LOGITS, output, &none, PANEL_MIXED, false);
+    return m->panels[PANEL_LOGITS];
+}

@@ -1,0 +1,52 @@
+/* What the files of the model layer share. */
+#ifndef MODEL_MODEL_IMPL_H
+#define MODEL_MODEL_IMPL_H
+
+#include "base/hash.h"
+#include "model/family.h"
+#include "model/model.h"
+
+/* One weight: a matrix, or a vector in a buffer; both NULL when the family or the file has none. */
+struct weight {
+    struct backend_matrix *matrix;
+    struct backend_buffer *vector;
+};
+
+/* Activations of one row panel, [max_rows][width] float. `mixed` is the normalised input of a block, then the
+ * output of attention. */
+enum panel {
+    PANEL_X,
+    PANEL_MIXED,
+    PANEL_Q,
+    PANEL_K,
+    PANEL_V,
+    PANEL_GATE,
+    PANEL_UP,
+    PANEL_KEPT,   /* [max_kept_rows][n_embd] */
+    PANEL_LOGITS, /* [max_logit_rows][n_vocab] */
+    PANEL_ROPE,   /* [max_model_len][n_rot] */
+    PANEL_END
+};
+
+struct model {
+    struct model_spec spec;
+    struct backend *b;
+    struct weight (*layers)[W_LAYER_END];
+    struct weight global[W_END]; /* of the whole model: indices from W_LAYER_END on */
+    struct backend_buffer *panels[PANEL_END];
+    size_t max_model_len, max_logit_rows, max_kept_rows;
+    uint32_t *kept; /* [max_rows] rows to gather */
+    char numerics_id[33];
+};
+
+/* Angle per position of each pair, [n_rot / 2]. factors: per-pair divisors of ROPE_FACTORS, else NULL. */
+void rope_frequencies(double *out, const struct model_rope *rope, const float *factors);
+/* Rows [first, first + n) of a table [n_positions][n_rot]: n_rot / 2 cosines, then the sines. */
+void rope_fill(float *table, size_t first, size_t n, const struct model_rope *rope,
+               const double *frequencies);
+
+/* Hash of a tensor's bytes, computed on the host's compute threads. digests: [model_digest_parts(bytes)]. */
+size_t model_digest_parts(size_t bytes);
+struct hash128 model_digest(struct backend *b, const void *data, size_t bytes, struct hash128 *digests);
+
+#endif

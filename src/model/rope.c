@@ -1,0 +1,58 @@
+/* Angles of rotary embeddings (Su et al. 2021), with the scalings that extend a model's context: linear (Chen
+ * et al. 2023), YaRN (Peng et al. 2023, section 3), and divisors given by the file. Computed in double. */
+#include "model/model_impl.h"
+
+#include <math.h>
+
+/* Index, as a real number, of the pair that turns `rotations` times within the original context. */
+static double yarn_pair(const struct model_rope *r, double rotations) {
+    return (double)r->n_rot * log((double)r->original_context / (rotations * 2.0 * M_PI)) /
+           (2.0 * log(r->base));
+}
+
+/* Share of interpolation in pair i: 0 for pairs that turn fast, 1 for those that turn slowly. */
+static double yarn_ramp(const struct model_rope *r, size_t i) {
+    double low = fmax(floor(yarn_pair(r, r->beta_fast)), 0.0);
+    double high = fmin(ceil(yarn_pair(r, r->beta_slow)), (double)r->n_rot - 1.0);
+    if (high <= low) high = low + 0.001;
+    double ramp = fmin(fmax(((double)i - low) / (high - low), 0.0), 1.0);
+    return 1.0 - (1.0 - ramp) * r->ext_factor;
+}
+
+static double frequency(const struct model_rope *r, size_t i, const float *factors) {
+    double f = pow(r->base, -2.0 * (double)i / (double)r->n_rot);
+    switch (r->scaling) {
+    case ROPE_NONE: return f;
+    case ROPE_LINEAR: return f / r->factor;
+    case ROPE_FACTORS: return f / factors[i];
+    case ROPE_YARN: {
+        double ramp = yarn_ramp(r, i);
+        return f / r->factor * ramp + f * (1.0 - ramp);
+    }
+    }
+    return f;
+}
+
+/* YaRN sharpens attention by scaling queries and keys, here through the table. */
+static double magnitude(const struct model_rope *r) {
+    if (r->scaling != ROPE_YARN) return 1.0;
+    bool scaled = r->ext_factor != 0.0 && r->factor > 1.0;
+    return r->attn_factor * (scaled ? 0.1 * log(r->factor) + 1.0 : 1.0);
+}
+
+void rope_frequencies(double *out, const struct model_rope *rope, const float *factors) {
+    for (size_t i = 0; i < rope->n_rot / 2; i++) out[i] = frequency(rope, i, factors);
+}
+
+void rope_fill(float *table, size_t first, size_t n, const struct model_rope *rope,
+               const double *frequencies) {
+    size_t half = rope->n_rot / 2;
+    double scale = magnitude(rope);
+    for (size_t p = first; p < first + n; p++) {
+        float *row = table + p * rope->n_rot;
+        for (size_t i = 0; i < half; i++) {
+            row[i] = (float)(cos((double)p * frequencies[i]) * scale);
+            row[half + i] = (float)(sin((double)p * frequencies[i]) * scale);
+        }
+    }
+}
