@@ -46,9 +46,15 @@ struct option {
 struct options_state; /* remembers which were given, where, and owns the config file's text */
 
 /* Fills *values from defaults, environment, config file (`--config FILE`, if the table has it) and arguments, later
- * ones winning. Positional arguments are left in argv[0..*n_positional). Unknown names are refused with the nearest
- * known one; the same flag twice (unless OPTION_LIST) is refused. On success *state must be freed after the values
- * are no longer used. notices (may be NULL) gets one line for each OPTION_FIXED given. */
+ * ones winning; a list is replaced as a whole. argv has no program name; positional arguments are left in
+ * argv[0..*n_positional), and so is everything after "--". "-h" is "--help". An empty variable counts as not set.
+ * Unknown names are refused with the nearest known one; the same option twice in one place (unless a list) is
+ * refused. On success *state must be freed after the values are no longer used. notices (may be NULL) gets one line
+ * for each OPTION_FIXED given. Errors: QUIRE_EINVAL, QUIRE_EUNSUPPORTED (a value of OPTION_FIXED), QUIRE_ELIMIT, and
+ * QUIRE_ENOTFOUND, QUIRE_EIO, QUIRE_EFORMAT of the config file.
+ *
+ * The config file is a flat mapping in a subset of YAML: "key: value", "key: [a, b]" or "key:" and "- a" lines for
+ * lists, 'single' and "double" quotes, comments. What the subset does not have is refused with its line. */
 int options_parse(const struct option *table, int argc, char **argv, int *n_positional, void *values, FILE *notices,
                   struct options_state **state, struct error *err);
 bool options_given(const struct options_state *state, const char *name); /* by flag, file or environment */
