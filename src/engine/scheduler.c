@@ -397,8 +397,14 @@ const struct scheduler_counts *scheduler_counts(const struct scheduler *s) {
     return &s->counts;
 }
 
-size_t scheduler_peak_blocks(const struct scheduler *s, size_t n_tokens) {
-    return kv_peak_blocks(s->cache, n_tokens);
+struct sequence *scheduler_head(struct scheduler *s) {
+    return s->n_queue ? s->queue[0] : NULL;
+}
+
+size_t scheduler_blocked(const struct scheduler *s) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_running; i++) n += s->o.blocked(s->running[i]);
+    return n;
 }
 
 /* ---- life -----------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ struct scheduler_options {
     bool by_priority;
     struct kv_cache *cache; /* outlives the scheduler */
     /* Whether a token of this sequence could not be delivered at the moment. */
-    bool (*blocked)(const struct sequence *s);
+    bool (*blocked)(struct sequence *s);
 };
 
 struct scheduler_counts {
@@ -73,8 +73,10 @@ size_t scheduler_waiting(const struct scheduler *s); /* parked ones included */
 size_t scheduler_parked(const struct scheduler *s);
 /* Any sequence in any state, NULL when there is none: for taking all out at the end. */
 struct sequence *scheduler_any(struct scheduler *s);
+/* The next one to be admitted, NULL when none waits for more than its reader. */
+struct sequence *scheduler_head(struct scheduler *s);
+/* Running sequences whose reader is slow. */
+size_t scheduler_blocked(const struct scheduler *s);
 const struct scheduler_counts *scheduler_counts(const struct scheduler *s);
-/* Blocks that a sequence of this length needs at most; against the pool: whether it can ever run. */
-size_t scheduler_peak_blocks(const struct scheduler *s, size_t n_tokens);
 
 #endif

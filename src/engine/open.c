@@ -1,0 +1,208 @@
+/* Opening and shutting down an engine. */
+#define _GNU_SOURCE
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define POPULATE_BYTES (32u << 20) /* at a time: a stop takes effect in between */
+
+/* ---- KV memory ------------------------------------------------------------------------------------------
+ */
+
+static int populate(struct quire_engine *e, size_t end, struct error *err) {
+    size_t most = size_max(1, POPULATE_BYTES / e->plan.page_bytes);
+    for (size_t first = atomic_load(&e->n_resident); first < end && !atomic_load(&e->stopping);) {
+        size_t n = size_min(most, end - first);
+        int rc = e->backend->ops->kv_populate(e->backend, e->kv, first, n, err);
+        if (rc) return rc;
+        first += n;
+        atomic_store(&e->n_resident, first);
+        doorbell_ring(&e->bell);
+    }
+    return 0;
+}
+
+/* Faults the rest of the KV memory in while requests run, giving way to them. */
+static void *populate_main(void *arg) {
+    struct quire_engine *e = arg;
+    struct error err;
+    setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
+    if (populate(e, e->plan.n_pages, &err))
+        log_write(e->log, LOG_ERROR, "%s; going on with %zu blocks", err.text,
+                  atomic_load(&e->n_resident) - 1);
+    atomic_store(&e->populated, true);
+    doorbell_ring(&e->bell);
+    return NULL;
+}
+
+/* ---- parts ----------------------------------------------------------------------------------------------
+ */
+
+static void copy_block(void *ctx, uint32_t dst, uint32_t src, size_t n_tokens) {
+    struct quire_engine *e = ctx;
+    e->backend->ops->kv_copy(e->backend, e->kv, dst, src, n_tokens);
+}
+
+static bool is_blocked(struct sequence *seq) {
+    return stream_stalls(stream_of(seq));
+}
+
+static struct hash128 parse_id(const char *hex) {
+    struct hash128 id = {0, 0};
+    char half[17] = {0};
+    memcpy(half, hex, strnlen(hex, 16));
+    id.hi = strtoull(half, NULL, 16);
+    if (strlen(hex) > 16) id.lo = strtoull(hex + 16, NULL, 16);
+    return id;
+}
+
+static int set_limits(struct quire_engine *e, const struct quire_config *c, struct error *err) {
+    struct stream_limits *l = &e->limits;
+    *l = (struct stream_limits){.n_vocab = e->spec.n_vocab,
+                                .max_model_len = e->plan.max_model_len,
+                                .block_tokens = e->plan.block_tokens,
+                                .pool_blocks = e->plan.n_pages - 1,
+                                .cache = &e->cache,
+                                .token_bytes = c->token_bytes,
+                                .stop_tokens = c->stop_tokens,
+                                .n_stop_tokens = c->n_stop_tokens,
+                                .numerics_id = parse_id(model_numerics_id(e->model)),
+                                .seed = c->seed};
+    for (size_t i = 0; i < c->n_stop_tokens; i++)
+        if (c->stop_tokens[i] >= e->spec.n_vocab)
+            return error_set(err, QUIRE_EINVAL, "stop token %u is not below the vocabulary size %zu",
+                             c->stop_tokens[i], e->spec.n_vocab);
+    if (c->cache_secret)
+        l->secret = hash_secret_from_text(c->cache_secret, strlen(c->cache_secret));
+    else if (!hash_secret_random(&l->secret))
+        return error_set(err, QUIRE_EIO, "the kernel gives no random numbers");
+    return 0;
+}
+
+static int create_parts(struct quire_engine *e, const struct quire_config *c, struct error *err) {
+    struct plan *p = &e->plan;
+    int rc = e->backend->ops->kv_create(e->backend, &p->layout, p->n_pages, &e->kv, err);
+    if (rc) return rc;
+    if ((rc = kv_pool_create(p->n_pages, p->block_tokens, &e->pool, err))) return rc;
+    e->cache.pool = e->pool;
+    e->cache.copy = copy_block;
+    e->cache.copy_ctx = e;
+    struct scheduler_options o = {.max_num_seqs = p->max_num_seqs,
+                                  .max_num_batched_tokens = p->max_num_batched_tokens,
+                                  .max_score_rows = p->max_score_rows,
+                                  .max_model_len = p->max_model_len,
+                                  .max_live = p->max_live,
+                                  .chunked = c->chunked_prefill,
+                                  .by_priority = c->policy == QUIRE_PRIORITY,
+                                  .cache = &e->cache,
+                                  .blocked = is_blocked};
+    if ((rc = scheduler_create(&o, &e->scheduler, err))) return rc;
+    if ((rc = step_create(&e->step, p, err))) return rc;
+    return set_limits(e, c, err);
+}
+
+static void fill_info(struct quire_engine *e, const struct quire_config *c) {
+    static const char *const dtypes[] = {
+        [QUIRE_BFLOAT16] = "bfloat16", [QUIRE_FLOAT16] = "float16", [QUIRE_FLOAT32] = "float32"};
+    struct quire_info *i = &e->info; /* memory rows are there already */
+    i->numerics_id = model_numerics_id(e->model);
+    i->cpu_path = e->backend->path;
+    i->dtype_name = dtypes[c->dtype];
+    i->family = e->spec.family;
+    i->n_vocab = e->spec.n_vocab;
+    i->n_threads = e->backend->n_threads;
+    i->max_model_len = e->plan.max_model_len;
+    i->model_context_len = e->spec.context_len;
+    i->block_tokens = e->plan.block_tokens;
+    i->n_blocks = e->plan.n_pages - 1;
+    i->kv_bytes_per_token = model_kv_bytes_per_token(&e->spec, e->plan.model.dtype);
+    atomic_store(&e->stats.blocks_total, i->n_blocks);
+}
+
+/* Signals stay with the threads that expect them. */
+static int start_thread(pthread_t *thread, void *(*fn)(void *), void *arg) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int status = pthread_create(thread, NULL, fn, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+static int start_threads(struct quire_engine *e, struct error *err) {
+    int status = start_thread(&e->thread, engine_main, e);
+    e->has_thread = !status;
+    if (!status) {
+        status = start_thread(&e->populate_thread, populate_main, e);
+        e->has_populate = !status;
+    }
+    return status ? error_set(err, QUIRE_EIO, "cannot start the engine's threads: %s", strerror(status)) : 0;
+}
+
+/* ---- open and shut down ---------------------------------------------------------------------------------
+ */
+
+static void progress(const struct quire_config *c, const char *phase, double done) {
+    if (c->progress) c->progress(c->progress_ctx, phase, done);
+}
+
+static void load_progress(void *ctx, double done) {
+    progress(ctx, "loading weights", done);
+}
+
+static int open_parts(struct quire_engine *e, const struct quire_config *c, struct error *err) {
+    int rc = plan_engine(e, c, err);
+    if (rc) return rc;
+    struct model_options o = e->plan.model;
+    o.progress = load_progress;
+    o.progress_ctx = (void *)(uintptr_t)c;
+    if ((rc = model_load(c->weights, &e->spec, e->backend, &o, &e->model, err))) return rc;
+    if ((rc = create_parts(e, c, err))) return rc;
+    progress(c, "reserving KV memory", 0);
+    if ((rc = populate(e, e->plan.first_pages, err))) return rc;
+    progress(c, "reserving KV memory", 1);
+    fill_info(e, c);
+    atomic_store(&e->beat_us, clock_us());
+    return start_threads(e, err);
+}
+
+int quire_open(const struct quire_config *config, struct quire_engine **out, struct error *err) {
+    *out = NULL;
+    struct quire_engine *e = calloc(1, sizeof *e);
+    if (!e) return error_set(err, QUIRE_ENOMEM, "out of memory for the engine");
+    e->log = config->log;
+    stats_init(&e->stats);
+    mpsc_init(&e->arrivals);
+    mpsc_init(&e->departures);
+    int rc = open_parts(e, config, err);
+    if (rc) {
+        quire_shutdown(e);
+        return rc;
+    }
+    *out = e;
+    return 0;
+}
+
+void quire_shutdown(struct quire_engine *e) {
+    if (!e) return;
+    atomic_store(&e->stopping, true);
+    doorbell_ring(&e->bell);
+    if (e->has_populate) pthread_join(e->populate_thread, NULL);
+    if (e->has_thread) pthread_join(e->thread, NULL);
+    step_free(&e->step);
+    scheduler_free(e->scheduler);
+    kv_pool_free(e->pool);
+    if (e->kv) e->backend->ops->kv_free(e->backend, e->kv);
+    model_free(e->model);
+    if (e->backend) e->backend->ops->close(e->backend);
+    free(e);
+}
