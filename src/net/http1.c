@@ -233,7 +233,8 @@ static bool parse_start_line(struct http1 *p) {
     *version++ = '\0';
     if (!is_token(method)) return bad(p, 400, "malformed method");
     if (!parse_version(p, version)) return false;
-    if (version - target - 1 > HTTP1_TARGET_BYTES) return bad(p, 414, "request target longer than 8192 bytes");
+    if (version - target - 1 > HTTP1_TARGET_BYTES)
+        return bad(p, 414, "request target longer than 8192 bytes");
     p->head.path = p->head.query = p->head.authority = 0;
     if (!find_method(method, &p->head.method)) return bad(p, 501, "method not supported");
     return parse_target(p, target);

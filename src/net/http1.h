@@ -114,11 +114,12 @@ struct http_header {
 
 const char *http_status_text(unsigned status); /* "OK", ...; "Unknown" for a code not in the table */
 
-/* Appends status line, headers, no final blank line. QUIRE_EINVAL, with nothing appended, when the status is
- * not in 200..599, a name is not a token, or a value has a control byte: nothing can be smuggled in through
- * them. Also refused are the headers that frame the message, which are the server's own: Connection,
- * Content-Length, Transfer-Encoding, Date, Trailer, Upgrade, Keep-Alive. */
+/* Appends status line and headers, no final blank line. QUIRE_EINVAL, with nothing appended, when the status
+ * is not in 200..599, a name is not a token, or a value has a control byte: nothing can be smuggled in
+ * through them. Also refused are the headers that frame the message, which are the server's own: Connection,
+ * Content-Length, Transfer-Encoding, Date, Trailer, Upgrade, Keep-Alive. QUIRE_ENOMEM leaves out failed. */
 int http1_put_head(struct buf *out, unsigned status, const struct http_header *headers, size_t n,
                    struct error *err);
+int http1_put_headers(struct buf *out, const struct http_header *headers, size_t n, struct error *err);
 
 #endif

@@ -58,10 +58,7 @@ static bool is_framing(const char *name) {
     return false;
 }
 
-int http1_put_head(struct buf *out, unsigned status, const struct http_header *headers, size_t n,
-                   struct error *err) {
-    if (status < 200 || status > 599)
-        return error_set(err, QUIRE_EINVAL, "response status %u: 200 to 599 is allowed", status);
+static int check_headers(const struct http_header *headers, size_t n, struct error *err) {
     for (size_t i = 0; i < n; i++) {
         if (!is_token(headers[i].name))
             return error_set(err, QUIRE_EINVAL, "response header name \"%s\" is not a token",
@@ -72,7 +69,12 @@ int http1_put_head(struct buf *out, unsigned status, const struct http_header *h
             return error_set(err, QUIRE_EINVAL, "response header %s has a control character",
                              headers[i].name);
     }
-    buf_printf(out, "HTTP/1.1 %u %s\r\n", status, http_status_text(status));
+    return 0;
+}
+
+int http1_put_headers(struct buf *out, const struct http_header *headers, size_t n, struct error *err) {
+    int rc = check_headers(headers, n, err);
+    if (rc) return rc;
     for (size_t i = 0; i < n; i++) {
         buf_puts(out, headers[i].name);
         buf_puts(out, ": ");
@@ -80,4 +82,14 @@ int http1_put_head(struct buf *out, unsigned status, const struct http_header *h
         buf_puts(out, "\r\n");
     }
     return buf_ok(out) ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory for a response head");
+}
+
+int http1_put_head(struct buf *out, unsigned status, const struct http_header *headers, size_t n,
+                   struct error *err) {
+    if (status < 200 || status > 599)
+        return error_set(err, QUIRE_EINVAL, "response status %u: 200 to 599 is allowed", status);
+    int rc = check_headers(headers, n, err);
+    if (rc) return rc;
+    buf_printf(out, "HTTP/1.1 %u %s\r\n", status, http_status_text(status));
+    return http1_put_headers(out, headers, n, err);
 }

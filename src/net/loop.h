@@ -25,7 +25,6 @@ void loop_post(struct loop *loop, struct loop_node *node);
 
 size_t loop_index(const struct loop *loop); /* 0 .. loop_count - 1: index for the user's own state per loop */
 size_t loop_count(const struct loop *loop);
-uint64_t loop_now_us(const struct loop *loop); /* monotonic (base/clock.h), taken when the loop last woke */
 
 /* A timer of one loop. Create it in on_loop_start or later, free it in on_loop_stop or earlier. */
 struct loop_timer;
