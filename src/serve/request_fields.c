@@ -261,6 +261,10 @@ FIELD refuse(ARGS) {
     return error_param(err, QUIRE_EUNSUPPORTED, name, "%s is not supported by this version", name);
 }
 
+FIELD refuse_functions(ARGS) {
+    return error_param(err, QUIRE_EUNSUPPORTED, name, "%s is not supported: use tools and tool_choice", name);
+}
+
 FIELD parse_tokens(ARGS) {
     if (!json_is_array(value))
         return error_param(err, QUIRE_EINVAL, name, "%s must be an array of token ids, not %s", name,
@@ -349,8 +353,8 @@ const struct request_field request_fields[] = {
     {"grammar", GEN, refuse_constraint, "", "refused"},
     {"json_schema", GEN, refuse_constraint, "", "refused"},
     {"suffix", REQUEST_COMPLETION, refuse, "", "refused"},
-    {"functions", REQUEST_CHAT, refuse, "", "refused: use tools"},
-    {"function_call", REQUEST_CHAT, refuse, "", "refused: use tool_choice"},
+    {"functions", REQUEST_CHAT, refuse_functions, "", "refused: use tools"},
+    {"function_call", REQUEST_CHAT, refuse_functions, "", "refused: use tool_choice"},
     {"audio", REQUEST_CHAT, refuse, "", "refused"},
     {"prediction", REQUEST_CHAT, refuse, "", "refused"},
     {"web_search_options", REQUEST_CHAT, refuse, "", "refused"},
