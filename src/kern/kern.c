@@ -75,6 +75,7 @@ bool kern_cpu_has(enum kern_isa isa) {
 const struct kern *kern_table(enum kern_isa isa) {
     static const struct kern *const tables[KERN_ISAS] = {
         [KERN_ISA_REF] = &kern_table_ref,
+        [KERN_ISA_AVX2] = &kern_table_avx2,
         [KERN_ISA_AVX512] = &kern_table_avx512,
     };
     if ((unsigned)isa >= KERN_ISAS || !kern_cpu_has(isa)) return NULL;

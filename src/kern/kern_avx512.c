@@ -9,19 +9,17 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
+/* Tile sizes for 32 registers. */
 enum {
     DECODE_CHUNK = 256, /* elements: a multiple of every format's block */
     FILE_ROWS = 128,
     ACT_SPAN_BYTES = 256 * 1024,
     FLOAT_ROWS = 12,
-    FLOAT_PANELS = 4,
-    FLOAT_PANELS_MANY = 2, /* 24 sums of 32 registers */
+    FLOAT_PANELS = 4,      /* for up to 3 input rows */
+    FLOAT_PANELS_MANY = 2, /* for more */
     Q8_ROWS = 16,
     Q8_FLIP = 0, /* 8-bit weights are kept unsigned */
-    SCORE_QUERIES = 6,
-    SCORE_GROUPS = 4,
-    WEIGH_QUERIES = 6,
-    WEIGH_VECTORS = 4
+    ATTN_SUMS = 24,
 };
 
 #include "kern/ops.inc"
