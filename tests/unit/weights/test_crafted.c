@@ -215,6 +215,17 @@ static void build_offset(struct gguf_build *b, const struct crafted *c) { /* a: 
     second(b, 1, &c->b, 0, c->a);
 }
 
+static void build_overlap(struct gguf_build *b,
+                          const struct crafted *c) { /* a: bytes of the first, second at b */
+    uint64_t dims = c->a / 4;
+    gguf_kv_u32(b, "general.alignment", 8);
+    b->alignment = 8;
+    gguf_tensor(b, "first", 0, 1, &dims, NULL, c->a);
+    dims = 2;
+    gguf_tensor_info(b, "behind", 1, &dims, 0, c->b);
+    gguf_bytes_zeros(&b->data, 64);
+}
+
 static void build_no_data(struct gguf_build *b,
                           const struct crafted *c) { /* a: bytes of data that are there */
     good(b);
@@ -369,6 +380,8 @@ static const struct crafted CASES[] = {
     {"same place", build_offset, 0, 4, QUIRE_EFORMAT, "\"good\"|\"crafted\"|overlap"},
     {"one inside the next", build_offset, 32, 16, QUIRE_OK, ""},
     {"into the next", build_offset, 0, 24, QUIRE_EFORMAT, "\"good\"|\"crafted\"|overlap"},
+    {"just behind", build_overlap, 32, 32, QUIRE_OK, ""},
+    {"overlap of four bytes", build_overlap, 36, 32, QUIRE_EFORMAT, "\"first\"|\"behind\"|overlap"},
     {"too long", build_offset, 32, 17, QUIRE_EFORMAT, "\"crafted\"|68 bytes|96|complete"},
     {"duplicate tensor", build_same_tensor, 0, 0, QUIRE_EFORMAT, "tensor \"good\" occurs more than once"},
     {"data one byte short", build_no_data, 31, 0, QUIRE_EFORMAT, "\"good\"|32 bytes|has 31|complete"},
