@@ -1,0 +1,37 @@
+#include "bench.h"
+
+#include <immintrin.h>
+
+#define UNROLL _Pragma("GCC unroll 16")
+
+uint64_t limit_fma_avx512(uint64_t n, float *sink) {
+    __m512 sum[16], x = _mm512_set1_ps(1e-3f), y = _mm512_set1_ps(0.999f);
+    UNROLL for (int i = 0; i < 16; i++) sum[i] = _mm512_set1_ps((float)i);
+    for (uint64_t r = 0; r < n; r++) {
+        UNROLL for (int i = 0; i < 16; i++) sum[i] = _mm512_fmadd_ps(sum[i], y, x);
+    }
+    UNROLL for (int i = 0; i < 16; i++) sink[i] = _mm512_cvtss_f32(sum[i]);
+    return n * 16 * 16 * 2;
+}
+
+uint64_t limit_int8_avx512(uint64_t n, float *sink) {
+    __m512i sum[16], x = _mm512_set1_epi8(3), y = _mm512_set1_epi8(-2);
+    UNROLL for (int i = 0; i < 16; i++) sum[i] = _mm512_set1_epi32(i);
+    for (uint64_t r = 0; r < n; r++) {
+        UNROLL for (int i = 0; i < 16; i++) sum[i] = _mm512_dpbusd_epi32(sum[i], x, y);
+    }
+    UNROLL for (int i = 0; i < 16; i++) sink[i] = _mm512_cvtss_f32(_mm512_cvtepi32_ps(sum[i]));
+    return n * 16 * 64 * 2;
+}
+
+void limit_read_avx512(const void *p, size_t bytes, float *sink) {
+    __m512i sum[8];
+    const char *src = p;
+    UNROLL for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
+    for (size_t j = 0; j + 512 <= bytes; j += 512) {
+        UNROLL for (int i = 0; i < 8; i++) {
+            sum[i] = _mm512_add_epi32(sum[i], _mm512_loadu_si512(src + j + i * 64));
+        }
+    }
+    UNROLL for (int i = 0; i < 8; i++) sink[i] = _mm512_cvtss_f32(_mm512_cvtepi32_ps(sum[i]));
+}

@@ -1,0 +1,74 @@
+/* kern_check: runs every kernel of every table that this machine has against expectations in double
+ * precision. kern_check [--table ref|avx2|avx512|amx] [--seed N] kern_check --bench [--table NAME] [--kernel
+ * TEXT] */
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char *const isa_names[KERN_ISAS] = {"ref", "avx2", "avx512", "amx"};
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The names that kern_select knows, and that it never goes above the limit. */
+static void check_select(struct check *c) {
+    c->what = "kern_select";
+    for (int i = 0; i < KERN_ISAS; i++) {
+        const struct kern *k = kern_select(isa_names[i]);
+        check_that(c, k && (int)k->isa <= i, "limit %s", isa_names[i]);
+        if (k && kern_table((enum kern_isa)i))
+            check_that(c, (int)k->isa == i, "limit %s gives %s", isa_names[i], k->name);
+    }
+    check_that(c, kern_select("sse9") == NULL, "an unknown name is accepted");
+    check_that(c, kern_select(NULL) && kern_select(NULL) == kern_select(""), "no limit");
+}
+
+static size_t check_table(const struct kern *kern, uint64_t seed) {
+    struct check c = {.kern = kern, .what = "", .rng = seed};
+    double start = seconds();
+    check_select(&c);
+    check_ops(&c);
+    check_attn(&c);
+    check_mm(&c);
+    printf("%-7s %zu checks, %zu failed, %.1f s\n", kern->name, c.n_checks, c.n_failed, seconds() - start);
+    return c.n_failed;
+}
+
+int main(int argc, char **argv) {
+    const char *table = NULL, *kernel = NULL;
+    uint64_t seed = 1;
+    bool bench = false;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--bench"))
+            bench = true;
+        else if (!strcmp(argv[i], "--table") && i + 1 < argc)
+            table = argv[++i];
+        else if (!strcmp(argv[i], "--kernel") && i + 1 < argc)
+            kernel = argv[++i];
+        else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
+            seed = strtoull(argv[++i], NULL, 10);
+        else {
+            fprintf(stderr, "usage: kern_check [--bench [--kernel TEXT]] [--table NAME] [--seed N]\n");
+            return 2;
+        }
+    }
+    if (bench) return bench_main(table, kernel);
+
+    size_t failed = 0;
+    for (int i = 0; i < KERN_ISAS; i++) {
+        if (table && strcmp(table, isa_names[i]) != 0) continue;
+        const struct kern *k = kern_table((enum kern_isa)i);
+        if (k)
+            failed += check_table(k, seed);
+        else
+            printf("%-7s skipped: %s\n", isa_names[i],
+                   kern_cpu_has((enum kern_isa)i) ? "no such table in this build" : "this machine lacks it");
+    }
+    return failed ? 1 : 0;
+}
