@@ -66,6 +66,8 @@ void conn_doom(struct conn *c, enum exchange_gone why) {
 
 /* --- closing --- */
 
+static void on_output_change(struct evbuffer *out, const struct evbuffer_cb_info *info, void *arg);
+
 static void drop_reader(struct conn *c) {
     free(c->reader);
     c->reader = NULL;
@@ -83,6 +85,8 @@ static void conn_free(struct conn *c) {
         struct linger at_once = {.l_onoff = 1, .l_linger = 0};
         setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     }
+    /* A TLS bufferevent whose event callback frees it goes on to drain its output. */
+    evbuffer_remove_cb(output(c), on_output_change, c);
     bufferevent_free(c->bev); /* closes the socket */
     count_sub(&counters(c)->connections_now, 1);
     free(c);

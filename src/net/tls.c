@@ -5,9 +5,10 @@
 #include <openssl/err.h>
 #include <string.h>
 
-/* A passphrase cannot be asked for: a server starts without a terminal. */
-static int no_passphrase(char *to, int size, int writing, void *user) {
-    return 0;
+/* A passphrase cannot be asked for: a server starts without a terminal. Notes that one was needed. */
+static int no_passphrase(char *to, int size, int writing, void *needed) {
+    *(bool *)needed = true;
+    return -1;
 }
 
 /* RFC 7301: of what the client offers we speak only this; one that offers something else entirely is told so.
@@ -23,14 +24,13 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
     return SSL_TLSEXT_ERR_OK;
 }
 
-/* The last and most specific reason that OpenSSL left; the queue is empty afterwards. */
+/* What OpenSSL says went wrong first, the cause of the rest; its queue is empty afterwards. */
 static const char *reason(void) {
-    unsigned long code = ERR_peek_last_error();
+    unsigned long code = ERR_peek_error();
     const char *text = ERR_reason_error_string(code);
     if (ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE)
-        text = "no PEM block of the right kind in it";
-    if (ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_BAD_PASSWORD_READ)
-        text = "it is encrypted, a key without passphrase is needed";
+        text = "there is no PEM certificate in it";
+    if (ERR_GET_LIB(code) == ERR_LIB_OSSL_DECODER) text = "there is no PEM private key in it";
     ERR_clear_error();
     return text ? text : "unknown error";
 }
@@ -43,28 +43,30 @@ static int check_readable(const char *file, const char *param, const char *what,
     return 0;
 }
 
+static int mismatch(const char *cert_file, const char *key_file, struct error *err) {
+    ERR_clear_error();
+    return error_param(err, QUIRE_EINVAL, "tls_key_file", "TLS key %s does not belong to certificate %s",
+                       key_file, cert_file);
+}
+
 static int load(SSL_CTX *ctx, const char *cert_file, const char *key_file, struct error *err) {
+    bool needs_passphrase = false;
     int rc = check_readable(cert_file, "tls_cert_file", "certificate", err);
     if (!rc) rc = check_readable(key_file, "tls_key_file", "key", err);
     if (rc) return rc;
+    ERR_clear_error();
+    SSL_CTX_set_default_passwd_cb(ctx, no_passphrase);
+    SSL_CTX_set_default_passwd_cb_userdata(ctx, &needs_passphrase);
     if (SSL_CTX_use_certificate_chain_file(ctx, cert_file) != 1)
         return error_param(err, QUIRE_EFORMAT, "tls_cert_file", "TLS certificate %s: %s", cert_file,
                            reason());
     if (SSL_CTX_use_PrivateKey_file(ctx, key_file, SSL_FILETYPE_PEM) != 1) {
-        unsigned long code = ERR_peek_last_error();
-        bool mismatch = ERR_GET_LIB(code) == ERR_LIB_X509;
+        if (ERR_GET_LIB(ERR_peek_error()) == ERR_LIB_X509) return mismatch(cert_file, key_file, err);
         const char *why = reason();
-        if (mismatch)
-            return error_param(err, QUIRE_EINVAL, "tls_key_file",
-                               "TLS key %s does not belong to certificate %s", key_file, cert_file);
+        if (needs_passphrase) why = "it is encrypted; a key without a passphrase is needed";
         return error_param(err, QUIRE_EFORMAT, "tls_key_file", "TLS key %s: %s", key_file, why);
     }
-    if (SSL_CTX_check_private_key(ctx) != 1) {
-        ERR_clear_error();
-        return error_param(err, QUIRE_EINVAL, "tls_key_file", "TLS key %s does not belong to certificate %s",
-                           key_file, cert_file);
-    }
-    return 0;
+    return SSL_CTX_check_private_key(ctx) == 1 ? 0 : mismatch(cert_file, key_file, err);
 }
 
 int tls_context_new(SSL_CTX **out, const char *cert_file, const char *key_file, struct error *err) {
@@ -77,7 +79,6 @@ int tls_context_new(SSL_CTX **out, const char *cert_file, const char *key_file, 
                                  SSL_OP_CIPHER_SERVER_PREFERENCE |
                                  SSL_OP_IGNORE_UNEXPECTED_EOF); /* a client that just leaves has left */
     SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE);
-    SSL_CTX_set_default_passwd_cb(ctx, no_passphrase);
     SSL_CTX_set_alpn_select_cb(ctx, choose_protocol, NULL);
     int rc = load(ctx, cert_file, key_file, err);
     if (rc)

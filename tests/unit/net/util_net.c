@@ -255,6 +255,13 @@ void app_write_held(struct app *app, const char *text) {
     each_loop(app, text);
 }
 
+size_t app_get(struct app *app, const size_t *counter) {
+    pthread_mutex_lock(&app->lock);
+    size_t value = *counter;
+    pthread_mutex_unlock(&app->lock);
+    return value;
+}
+
 void app_wait(struct app *app, const size_t *counter, size_t value) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);

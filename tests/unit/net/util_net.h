@@ -48,6 +48,7 @@ void app_finish_held(struct app *app);
 /* Writes to every held stream (from its loop), all in one batch. */
 void app_write_held(struct app *app, const char *text);
 
+size_t app_get(struct app *app, const size_t *counter);
 /* Waits until *counter >= value; fails the test if it never is. */
 void app_wait(struct app *app, const size_t *counter, size_t value);
 /* Waits until a figure of server_stats is `value`. */
