@@ -2,6 +2,7 @@
  * options_help.c. */
 #include "base/error.h"
 #include "base/options_impl.h"
+#include "base/suggest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,42 +23,13 @@ static size_t table_size(const struct option *table) {
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
-static size_t min3(size_t a, size_t b, size_t c) {
-    return a < b ? (a < c ? a : c) : b < c ? b : c;
-}
-
-/* Levenshtein distance, '_' equal to '-'; b is a name of the table, longer ones than the row never match. */
-static size_t distance(const char *a, size_t n, const char *b) {
-    size_t row[64], m = strlen(b);
-    if (m >= sizeof row / sizeof row[0]) return SIZE_MAX;
-    for (size_t j = 0; j <= m; j++) row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-        char c = a[i - 1] == '_' ? '-' : a[i - 1];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t above = row[j];
-            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (c != b[j - 1]));
-            diagonal = above;
-        }
-    }
-    return row[m];
-}
-
-/* The nearest name within half of the shorter one's length; NULL if none is that near. */
+/* The nearest name of the table; NULL if none is near. switches: only those that have a --no- form. */
 static const char *nearest(const struct option *table, const char *name, size_t n, bool switches) {
-    const char *best = NULL;
-    size_t best_distance = SIZE_MAX;
-    if (n > 64) return NULL;
-    for (; table->name; table++) {
-        if (switches && !options_is_switch(table)) continue;
-        size_t d = distance(name, n, table->name), m = strlen(table->name);
-        if (d < best_distance && 2 * d <= (n < m ? n : m)) {
-            best = table->name;
-            best_distance = d;
-        }
-    }
-    return best;
+    struct suggestion s;
+    suggest_init(&s, name, n);
+    for (; table->name; table++)
+        if (!switches || options_is_switch(table)) suggest_offer(&s, table->name);
+    return s.nearest;
 }
 
 static bool starts_with_no(const char *name, size_t n) {

@@ -1,6 +1,7 @@
 #include "serve/request.h"
 
 #include "base/error.h"
+#include "base/suggest.h"
 #include "serve/json_in.h"
 
 #include <string.h>
@@ -13,35 +14,14 @@ static const struct request_field *find_field(const char *name) {
     return NULL;
 }
 
-/* Levenshtein distance, for short names only. */
-static size_t edit_distance(const char *a, const char *b) {
-    size_t row[48], nb = strlen(b);
-    if (nb >= 47 || strlen(a) >= 47) return 99;
-    for (size_t j = 0; j <= nb; j++) row[j] = j;
-    for (size_t i = 1; *a; i++, a++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            size_t best = diagonal + (*a != b[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[nb];
-}
-
 static int unknown_field(enum request_kind kind, const char *name, struct error *err) {
-    const char *nearest = NULL;
-    size_t best = 4;
-    for (const struct request_field *f = request_fields; f->name; f++) {
-        size_t d = edit_distance(name, f->name);
-        if ((f->kinds & kind) && d < best) best = d, nearest = f->name;
-    }
-    if (nearest)
+    struct suggestion s;
+    suggest_init(&s, name, strlen(name));
+    for (const struct request_field *f = request_fields; f->name; f++)
+        if (f->kinds & kind) suggest_offer(&s, f->name);
+    if (s.nearest)
         return error_param(err, QUIRE_EINVAL, NULL, "unknown field \"%.60s\"; did you mean \"%s\"?", name,
-                           nearest);
+                           s.nearest);
     return error_param(err, QUIRE_EINVAL, NULL, "unknown field \"%.60s\"", name);
 }
 
