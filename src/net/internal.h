@@ -187,6 +187,7 @@ struct server {
     size_t n_listeners;
     int spare_fd;          /* given up for a moment when descriptors run out */
     struct event *resume;  /* accepts again after such a shortage */
+    uint64_t warned_us;    /* when the log was last told; loop 0's */
     size_t next_loop;      /* round robin; loop 0's */
     atomic_bool listening; /* connections may still be posted to loops */
     uint16_t port;

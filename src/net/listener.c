@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* accept4 */
 #include "net/internal.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <arpa/inet.h>
@@ -166,6 +167,14 @@ static void set_peer(char *peer, const struct sockaddr_storage *a) {
     }
 }
 
+/* One line in ten seconds at most: whoever is short of something is short of it thousands of times. */
+static void warn_seldom(struct server *s, const char *text) {
+    uint64_t now_us = clock_us();
+    if (s->warned_us && now_us - s->warned_us < 10000000) return;
+    s->warned_us = now_us;
+    log_write(s->config.log, LOG_WARN, "%s", text);
+}
+
 /* Too many even to be turned away properly: one write that never blocks, then the end. A TLS client gets the
  * end only. */
 static void turn_away(struct server *s, int fd, bool tls) {
@@ -188,6 +197,7 @@ static void hand_over(struct listener *l, int fd, const struct sockaddr_storage 
         return;
     }
     c->over_limit = now >= s->config.max_connections;
+    if (c->over_limit) warn_seldom(s, "connection limit reached: new connections get 503");
     count_add(c->over_limit ? &s->counters.connections_refused : &s->counters.connections_accepted, 1);
     count_add(&s->counters.connections_now, 1);
     c->fd = fd;
@@ -213,16 +223,21 @@ static void on_resume(evutil_socket_t fd, short what, void *arg) {
     for (size_t i = 0; i < s->n_listeners; i++) event_add(s->listeners[i].accepting, NULL);
 }
 
-/* No descriptor is left. The connection waits in the backlog and would wake us without end: the spare
- * descriptor is given up for a moment so that it can be accepted and told. False: could not. */
-static bool turn_away_with_spare(struct listener *l) {
+/* No descriptor is left. Connections wait in the backlog and would wake us without end: the spare descriptor
+ * is given up for a moment so that one can be accepted and told. Returns as accept4; what was accepted is
+ * done with. */
+static int accept_with_spare(struct listener *l) {
     struct server *s = l->server;
-    if (s->spare_fd < 0) return false;
+    warn_seldom(s, "no file descriptor left (see ulimit -n): new connections get 503");
+    errno = EMFILE;
+    if (s->spare_fd < 0) return -1;
     close(s->spare_fd);
     int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int why = errno;
     if (fd >= 0) turn_away(s, fd, l->tls);
     s->spare_fd = open_spare();
-    return fd >= 0 && s->spare_fd >= 0;
+    errno = why;
+    return fd;
 }
 
 static void on_accept(evutil_socket_t listening_fd, short what, void *arg) {
@@ -233,13 +248,11 @@ static void on_accept(evutil_socket_t listening_fd, short what, void *arg) {
         int fd = accept4(listening_fd, (struct sockaddr *)&peer, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             hand_over(l, fd, &peer);
-        } else if (errno == EMFILE || errno == ENFILE) {
-            if (turn_away_with_spare(l)) continue;
-            pause_accepting(l->server);
-            return;
-        } else if (errno == EAGAIN) {
-            return;
-        } else if (errno == ENOBUFS || errno == ENOMEM) {
+            continue;
+        }
+        if ((errno == EMFILE || errno == ENFILE) && accept_with_spare(l) >= 0) continue;
+        if (errno == EAGAIN) return;
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             pause_accepting(l->server);
             return;
         } /* else that connection failed before we had it: the next one */

@@ -28,6 +28,8 @@ void loop_wake(struct loop *loop) {
 }
 
 void loop_post(struct loop *loop, struct loop_node *node) {
+    if (atomic_exchange_explicit(&node->posted, true, memory_order_acq_rel))
+        return; /* run is still to come */
     mpsc_push(&loop->posted, &node->queue);
     loop_wake(loop);
 }
@@ -35,9 +37,10 @@ void loop_post(struct loop *loop, struct loop_node *node) {
 /* True when the queue was emptied; otherwise sockets have their turn first. */
 static bool run_posts(struct loop *loop) {
     for (size_t n = 0; n < POSTS_PER_WAKE; n++) {
-        struct loop_node *posted = (struct loop_node *)mpsc_pop(&loop->posted);
-        if (!posted) return true;
-        posted->run(loop, posted);
+        struct loop_node *node = (struct loop_node *)mpsc_pop(&loop->posted);
+        if (!node) return true;
+        atomic_exchange_explicit(&node->posted, false, memory_order_acq_rel);
+        node->run(loop, node);
     }
     loop_wake(loop);
     return false;

@@ -5,22 +5,25 @@
 
 #include "base/mpsc.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 struct loop;
 
-/* Embedded in whatever is posted. `run` is called once per post, on the loop thread; from then on the node is
- * its owner's again (run may free it or post it again). It must not be posted again before. */
+/* Embedded in whatever is posted; zero but for `run`. From the moment that `run` is called, on the loop
+ * thread, the node is its owner's again: run may free it or post it again. */
 struct loop_node {
-    struct mpsc_node queue; /* the loop's while posted; first, so that it is the node */
+    struct mpsc_node queue; /* first, so that it is the node */
+    atomic_bool posted;     /* waits to be run */
     void (*run)(struct loop *loop, struct loop_node *node);
 };
 
-/* Any thread; never blocks or allocates. Nodes of one thread run in order. Wakes are coalesced: however many
- * nodes are posted while the loop is busy, it is woken once; and what the nodes of one batch write to a
- * stream leaves in one write. After server_stop a node is accepted and never run; after server_free nothing
- * may be posted. */
+/* Any thread; never blocks or allocates. A node that is posted already is not posted twice: it runs once,
+ * after the last of these posts, and sees what was written before them. Nodes of one thread run in order.
+ * Wakes are coalesced: however many nodes are posted while the loop is busy, it is woken once; and what the
+ * nodes of one batch write to a stream leaves in one write. After server_stop a node is accepted and never
+ * run; after server_free nothing may be posted. */
 void loop_post(struct loop *loop, struct loop_node *node);
 
 size_t loop_index(const struct loop *loop); /* 0 .. loop_count - 1: index for the user's own state per loop */

@@ -445,6 +445,35 @@ static void test_posts(void **state) {
     free(posts);
 }
 
+/* One node, posted by many threads at any time: never lost, never run with an old count. */
+static struct loop_node shared_node;
+static atomic_size_t n_shared_posts, n_seen;
+static size_t n_shared_runs;
+
+static void run_shared(struct loop *loop, struct loop_node *node) {
+    atomic_store(&n_seen, atomic_load(&n_shared_posts));
+    n_shared_runs++;
+}
+
+static void *post_shared(void *arg) {
+    for (size_t i = 0; i < N_POSTS; i++) {
+        atomic_fetch_add(&n_shared_posts, 1);
+        loop_post(server_loop(app.server, 0), &shared_node);
+    }
+    return NULL;
+}
+
+static void test_posting_one_node(void **state) {
+    pthread_t threads[N_PRODUCERS];
+    shared_node.run = run_shared;
+    for (size_t p = 0; p < N_PRODUCERS; p++) pthread_create(&threads[p], NULL, post_shared, NULL);
+    for (size_t p = 0; p < N_PRODUCERS; p++) pthread_join(threads[p], NULL);
+    app_on_loop(&app, 0, nothing, NULL);
+    assert_int_equal(atomic_load(&n_seen), N_PRODUCERS * N_POSTS);
+    print_message("%d posts, %zu runs\n", N_PRODUCERS * N_POSTS, n_shared_runs);
+    assert_in_range(n_shared_runs, 1, N_PRODUCERS * N_POSTS);
+}
+
 int main(void) {
 #define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, start, stop)
     const struct CMUnitTest tests[] = {
@@ -463,6 +492,7 @@ int main(void) {
         cmocka_unit_test(test_all_addresses_and_unix),
         WITH_SERVER(test_timer),
         WITH_SERVER(test_posts),
+        WITH_SERVER(test_posting_one_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
