@@ -13,6 +13,7 @@
 enum {
     DECODE_CHUNK = 256, /* elements: a multiple of every format's block */
     FILE_ROWS = 128,
+    PREFETCH_BYTES = 2048,
     ACT_SPAN_BYTES = 192 * 1024,
     FLOAT_ROWS = 6,
     FLOAT_PANELS = 4,      /* for up to 3 input rows */
@@ -93,15 +94,16 @@ INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_
                     const struct mm_out *out, const char *panel, size_t p, const char *acts,
                     size_t act_row_bytes, size_t i) {
     size_t n_blocks = w->k / KERN_BLOCK;
-    const char *quants = panel, *scales = panel + n_blocks * q8_quant_bytes(f);
     vf sum[Q8_ROWS];
     UNROLL for (size_t a = 0; a < NM; a++) sum[a] = vf_zero();
     acts += i * act_row_bytes;
-    for (size_t b = 0; b < n_blocks; b++, quants += q8_quant_bytes(f), scales += q8_scale_bytes(f)) {
+    for (size_t b = 0; b < n_blocks; b++, panel += q8_block_bytes(f)) {
+        const char *scales = panel + q8_quant_bytes(f);
+        q8_prefetch(f, panel);
         const char *x = acts + b * sizeof(struct kern_act_block);
         __m256i isum[Q8_ROWS], q[4];
         UNROLL for (int half = 0; half < 2; half++) {
-            q8_unpack(f, q, quants, half);
+            q8_unpack(f, q, panel, half);
             UNROLL for (size_t a = 0; a < NM; a++) {
                 const struct kern_act_block *block = (const struct kern_act_block *)(x + a * act_row_bytes);
                 if (half == 0) isum[a] = q8_bias(f, block->bias_sum);
