@@ -10,7 +10,7 @@
 struct pending {
     struct hash128 *keys;
     uint64_t *rounds;
-    size_t mask;
+    size_t mask, n; /* n: entries of this round, at most half of all */
     uint64_t round;
 };
 
@@ -144,10 +144,12 @@ static bool is_pending(const struct pending *p, struct hash128 key) {
 
 static void add_pending(struct scheduler *s, const struct sequence *seq) {
     size_t bt = s->cache->block_tokens, end = (seq->n_computed + seq->n_scheduled) / bt;
-    for (size_t i = seq->n_computed / bt; i < end && i < seq->n_full; i++) {
-        size_t slot = pending_slot(&s->pending, seq->keys[i + 1]);
-        s->pending.keys[slot] = seq->keys[i + 1];
-        s->pending.rounds[slot] = s->pending.round;
+    struct pending *p = &s->pending;
+    for (size_t i = seq->n_computed / bt; i < end && i < seq->n_full && p->n <= p->mask / 2; i++) {
+        size_t slot = pending_slot(p, seq->keys[i + 1]);
+        p->n += p->rounds[slot] != p->round;
+        p->keys[slot] = seq->keys[i + 1];
+        p->rounds[slot] = p->round;
     }
 }
 
@@ -338,6 +340,7 @@ size_t scheduler_plan(struct scheduler *s) {
     s->n_planned = s->n_planned_tokens = s->n_planned_scores = 0;
     for (size_t i = 0; i < s->n_running; i++) s->running[i]->n_scheduled = 0;
     s->pending.round++;
+    s->pending.n = 0;
     unpark_drained(s);
     plan_running(s, true);
     plan_running(s, false);

@@ -20,7 +20,8 @@ uint32_t test_random(uint64_t *state, uint32_t below) {
     return (uint32_t)((z ^ z >> 31) >> 32) % below;
 }
 
-/* ---- models --------------------------------------------------------------------------------------------- */
+/* ---- models ---------------------------------------------------------------------------------------------
+ */
 
 static struct quire_token_bytes make_bytes(size_t n_vocab) {
     uint8_t *bytes = malloc(3 * n_vocab);
@@ -31,7 +32,8 @@ static struct quire_token_bytes make_bytes(size_t n_vocab) {
         uint64_t seed = i;
         offsets[i] = n;
         if (i < 3) continue; /* control tokens */
-        for (uint32_t k = test_random(&seed, 3) + 1; k; k--) bytes[n++] = (uint8_t)('a' + test_random(&seed, 4));
+        for (uint32_t k = test_random(&seed, 3) + 1; k; k--)
+            bytes[n++] = (uint8_t)('a' + test_random(&seed, 4));
     }
     offsets[n_vocab] = n;
     return (struct quire_token_bytes){bytes, offsets, n_vocab};
@@ -97,7 +99,8 @@ struct quire_sampling test_greedy(size_t max_tokens) {
                                    .n_prompt_logprobs = -1};
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------------------
+ */
 
 static void *copy(const void *p, size_t bytes) {
     void *out = malloc(bytes ? bytes : 1);
@@ -145,7 +148,8 @@ static void take_prompt(struct test_result *r, const struct quire_stream *s, con
 
 static void take_event(struct test_result *r, const struct quire_stream *s, const struct quire_request *q,
                        const struct test_model *m, const struct quire_event *ev) {
-    if (r->n == 0 && !r->prompt && ev->finish != QUIRE_ABORT && ev->finish != QUIRE_FAILED) take_prompt(r, s, q);
+    if (r->n == 0 && !r->prompt && ev->finish != QUIRE_ABORT && ev->finish != QUIRE_FAILED)
+        take_prompt(r, s, q);
     add_text(r, m, ev);
     if (ev->held_bytes > r->held_max) r->held_max = ev->held_bytes;
     if (ev->has_token) {
@@ -184,8 +188,8 @@ static void read_all(struct quire_stream *s, const struct quire_request *q, cons
     quire_close(s);
 }
 
-void test_run(struct quire_engine *e, const struct quire_request *requests, size_t n, const struct test_model *m,
-              struct test_result *results) {
+void test_run(struct quire_engine *e, const struct quire_request *requests, size_t n,
+              const struct test_model *m, struct test_result *results) {
     struct quire_stream **streams = calloc(n, sizeof *streams);
     struct error err;
     assert_non_null(streams);
@@ -217,7 +221,8 @@ const char *test_difference(const struct test_result *a, const struct test_resul
     if (np && memcmp(a->prompt, b->prompt, np * sizeof *a->prompt)) return "prompt scores";
     if (a->finish != b->finish) return "finish reason";
     if (a->trim != b->trim || a->held_max != b->held_max || a->stop_token != b->stop_token) return "stop";
-    return a->text_len == b->text_len && (!a->text_len || !memcmp(a->text, b->text, a->text_len)) ? NULL : "text";
+    return a->text_len == b->text_len && (!a->text_len || !memcmp(a->text, b->text, a->text_len)) ? NULL
+                                                                                                  : "text";
 }
 
 void test_baseline(const struct quire_engine *e, size_t n_accepted) {

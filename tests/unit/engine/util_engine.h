@@ -33,8 +33,8 @@ struct quire_sampling test_greedy(size_t max_tokens);
 
 /* Everything that a request gave. */
 struct test_result {
-    size_t n;          /* events with a token */
-    uint32_t *tokens;  /* [n] */
+    size_t n;                           /* events with a token */
+    uint32_t *tokens;                   /* [n] */
     struct quire_logprob *chosen, *top; /* [n]; [n][n_top] */
     size_t n_top;
     struct quire_logprob *prompt; /* [n_prompt][n_prompt_entries] */
@@ -44,21 +44,22 @@ struct test_result {
     int64_t stop_token;
     char *stop_reason; /* NULL = none */
     char error[QUIRE_ERROR_TEXT_BYTES];
-    char *text;        /* bytes as a streaming client would have seen them, in the end */
+    char *text;                    /* bytes as a streaming client would have seen them, in the end */
     size_t text_len, streamed_len; /* of text; of what could be shown before the last event */
     struct quire_usage usage;
 };
 
-/* Submits all, then reads each to its end; closes the streams. results: [n], to be freed by test_results_free. */
-void test_run(struct quire_engine *e, const struct quire_request *requests, size_t n, const struct test_model *m,
-              struct test_result *results);
+/* Submits all, then reads each to its end; closes the streams. results: [n], to be freed by
+ * test_results_free. */
+void test_run(struct quire_engine *e, const struct quire_request *requests, size_t n,
+              const struct test_model *m, struct test_result *results);
 void test_results_free(struct test_result *results, size_t n);
 
 /* NULL when they are equal in every bit that depends on the request alone; else what differs. */
 const char *test_difference(const struct test_result *a, const struct test_result *b);
 
-/* Waits until the engine has nothing to do, then checks that nothing is left: gauges 0, no block in use, finished
- * requests add up to n_accepted (SIZE_MAX: not checked). */
+/* Waits until the engine has nothing to do, then checks that nothing is left: gauges 0, no block in use,
+ * finished requests add up to n_accepted (SIZE_MAX: not checked). */
 void test_baseline(const struct quire_engine *e, size_t n_accepted);
 
 /* Deterministic random numbers for tests. */
