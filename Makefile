@@ -23,8 +23,8 @@ test-quick: setup-test ## build and the quick unit tests only
 test-full: setup-test ## as test, and 20 s per fuzz target (as CI does)
 	@$(TESTS) full
 
-bench: all ## kernels and server, measured
-	@scripts/bench.sh $(ARGS)
+bench: setup-test all ## kernels and server measured; beside llama.cpp with LLAMA_SERVER=PATH
+	@python3 scripts/bench.py $(ARGS)
 
 asan: setup-test ## quick tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(TESTS) asan

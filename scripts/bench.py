@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Measures the kernels and the server; with LLAMA_SERVER=PATH also llama.cpp's server, in the same run on the same file.
+
+usage: bench.py [--model MODEL] [--streams 1,8,32] [--rounds 3] [--threads N] [--no-kernels] [--require 1:0.7,32:2]
+
+Each request has 128 prompt tokens of its own (random ids, so that nothing is shared) and 64 output tokens; a run is 4 requests
+for each stream, at least 8. The servers take turns, round by round, and medians are shown: output tokens over the time of the
+whole run, time to the first token, time between tokens. --require makes a smaller ratio to llama.cpp a failure.
+The figures also go to build/bench.json."""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROMPT_TOKENS, OUTPUT_TOKENS = 128, 64
+
+
+class Server:
+    """A server process and how a request to it looks."""
+
+    def __init__(self, name, command, extra):
+        self.name, self.extra, self.port = name, extra, free_port()
+        self.log = open(ROOT / "build" / f"bench-{name}.log", "wb")
+        self.process = subprocess.Popen([*command, "--port", str(self.port)], stdin=subprocess.DEVNULL, stdout=self.log,
+                                        stderr=subprocess.STDOUT)
+
+    def wait(self, limit_s=300):
+        start = time.monotonic()
+        while time.monotonic() - start < limit_s:
+            if self.process.poll() is not None:
+                break
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+                connection.request("GET", "/health")
+                if connection.getresponse().status == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.1)
+        sys.exit(f"{self.name} did not become ready: see build/bench-{self.name}.log")
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def one(self, prompt):
+        """One streamed completion on a connection of its own. Returns the times of its tokens, from the start."""
+        body = {"model": "bench", "prompt": prompt, "max_tokens": OUTPUT_TOKENS, "temperature": 0, "stream": True,
+                "ignore_eos": True, "stream_options": {"include_usage": True}, **self.extra}
+        start, times, usage = time.perf_counter(), [], None
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise RuntimeError(f"{self.name}: {response.status} {response.read(500)!r}")
+        for line in response:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line[6:])
+            if event.get("choices"):
+                times.append(time.perf_counter() - start)
+            usage = event.get("usage") or usage
+        connection.close()
+        if not usage or usage["completion_tokens"] != OUTPUT_TOKENS or usage["prompt_tokens"] != PROMPT_TOKENS:
+            raise RuntimeError(f"{self.name}: wanted {PROMPT_TOKENS} + {OUTPUT_TOKENS} tokens, usage is {usage}")
+        return times
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def measure(server, streams, seed):
+    rng = random.Random(seed)
+    prompts = [[rng.randrange(1000, 40000) for _ in range(PROMPT_TOKENS)] for _ in range(max(8, 4 * streams))]
+    start = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+        runs = list(pool.map(server.one, prompts))
+    seconds = time.perf_counter() - start
+    return {
+        "tok_s": len(prompts) * OUTPUT_TOKENS / seconds,
+        "ttft_ms": 1000 * statistics.median(times[0] for times in runs),
+        "tpot_ms": 1000 * statistics.median((times[-1] - times[0]) / (OUTPUT_TOKENS - 1) for times in runs),
+    }
+
+
+def start_servers(model, threads):
+    quire = ["build/quire", "serve", model, "--threads", str(threads), "--served-model-name", "bench", "--no-access-log"]
+    servers = [Server("quire", quire, {})]
+    llama = os.environ.get("LLAMA_SERVER")
+    if llama:
+        command = [llama, "-m", model, "-t", str(threads), "-tb", str(threads), "-np", "32", "-c", "32768", "-cb", "-fa", "off",
+                   "-ub", "2048", "--cache-ram", "0", "--host", "127.0.0.1"]
+        servers.append(Server("llama.cpp", command, {"cache_prompt": False}))
+    else:
+        print("LLAMA_SERVER is not set: quire alone is measured")
+    return servers
+
+
+def model_file(name):
+    """llama.cpp needs the file; quire pull prints where it is."""
+    if pathlib.Path(name).exists():
+        return str(pathlib.Path(name).resolve())
+    out = subprocess.run(["build/quire", "pull", name], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    return next((word for word in reversed(out) if word.endswith(".gguf")), name)
+
+
+def bench_kernels():
+    checker = ROOT / "build" / "tests" / "kern" / "kern_check"
+    subprocess.run(["cmake", "-S", ".", "-B", "build", "-DQUIRE_TESTS=ON"], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(["ninja", "-C", "build", "--quiet", "kern_check"], check=True)
+    subprocess.run([checker, "--bench"], check=True)
+
+
+def bench_servers(args):
+    results = {}
+    servers = start_servers(model_file(args.model), args.threads)
+    try:
+        for server in servers:
+            server.wait()
+            measure(server, 1, 0)  # warm
+        for streams in args.streams:
+            rounds = {server.name: [] for server in servers}
+            for number in range(args.rounds):
+                for server in servers:
+                    rounds[server.name].append(measure(server, streams, f"{streams}/{number}"))
+            for name, runs in rounds.items():
+                row = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+                row["tok_s_range"] = [min(run["tok_s"] for run in runs), max(run["tok_s"] for run in runs)]
+                results.setdefault(str(streams), {})[name] = row
+            show(streams, results[str(streams)])
+    finally:
+        for server in servers:
+            server.stop()
+    return results
+
+
+def ratio(rows):
+    return rows["quire"]["tok_s"] / rows["llama.cpp"]["tok_s"] if "llama.cpp" in rows else None
+
+
+def show(streams, rows):
+    for name, row in rows.items():
+        low, high = row["tok_s_range"]
+        print(f"{streams:>3} streams  {name:<10} {row['tok_s']:8.1f} tok/s [{low:.1f}-{high:.1f}]   "
+              f"first token {row['ttft_ms']:8.1f} ms   between tokens {row['tpot_ms']:6.2f} ms")
+    if ratio(rows):
+        print(f"{'':12} ratio      {ratio(rows):8.2f} x", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--streams", default="1,8,32", type=lambda text: [int(n) for n in text.split(",")])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--no-kernels", action="store_true")
+    parser.add_argument("--require", default="", type=lambda text: [pair.split(":") for pair in text.split(",") if pair])
+    args = parser.parse_args()
+    os.chdir(ROOT)
+    if not args.no_kernels:
+        bench_kernels()
+    results = bench_servers(args)
+    (ROOT / "build" / "bench.json").write_text(json.dumps(results, indent=1) + "\n")
+    missed = [(n, least) for n, least in args.require if (ratio(results[n]) or 0) < float(least)]
+    for n, least in missed:
+        print(f"at {n} streams the ratio is {ratio(results[n]) or 0:.2f}, required is {least}")
+    return 1 if missed else 0
+
+
+sys.exit(main())
