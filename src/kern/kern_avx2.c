@@ -16,8 +16,9 @@ enum {
     PREFETCH_BYTES = 2048,
     ACT_SPAN_BYTES = 192 * 1024,
     FLOAT_ROWS = 6,
-    FLOAT_PANELS = 4,      /* for up to 3 input rows */
-    FLOAT_PANELS_MANY = 2, /* for more */
+    FLOAT_ROWS_FEW = 3, /* up to so many input rows, more panels at once */
+    FLOAT_PANELS = 4,
+    FLOAT_PANELS_MANY = 2,
     Q8_ROWS = 4,
     Q8_FLIP = 0x80, /* 8-bit weights are kept signed */
     ATTN_SUMS = 12,

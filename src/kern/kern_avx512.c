@@ -16,8 +16,9 @@ enum {
     PREFETCH_BYTES = 2048,
     ACT_SPAN_BYTES = 256 * 1024,
     FLOAT_ROWS = 12,
-    FLOAT_PANELS = 4,      /* for up to 3 input rows */
-    FLOAT_PANELS_MANY = 2, /* for more */
+    FLOAT_ROWS_FEW = 4, /* up to so many input rows, more panels at once */
+    FLOAT_PANELS = 4,
+    FLOAT_PANELS_MANY = 2,
     Q8_ROWS = 16,
     Q8_FLIP = 0, /* 8-bit weights are kept unsigned */
     ATTN_SUMS = 24,
