@@ -57,10 +57,14 @@ void exchange_deliver(struct exchange *x) {
     cfg->callbacks.on_request(cfg->user, x);
 }
 
-void exchange_free(struct exchange *x) {
+void exchange_drop_body(struct exchange *x) {
     count_sub(&counters(x)->body_bytes_now, x->body.len);
-    x->loop->n_exchanges--;
     buf_free(&x->body);
+}
+
+void exchange_free(struct exchange *x) {
+    exchange_drop_body(x);
+    x->loop->n_exchanges--;
     free(x);
 }
 

@@ -60,7 +60,7 @@ struct loop *exchange_loop(const struct exchange *x);
 
 /* The whole response. content_type may be NULL when body_n is 0. HEAD requests get the headers only. Returns
  * 0; QUIRE_EINVAL when a header or the status is not sendable (http1_put_head; nothing was sent: answer
- * again); QUIRE_ECANCELED when gone or already answered. The data are copied. */
+ * again); QUIRE_ENOMEM likewise; QUIRE_ECANCELED when gone or already answered. The data are copied. */
 int exchange_reply(struct exchange *x, unsigned status, const char *content_type,
                    const struct http_header *headers, size_t n_headers, const void *body, size_t body_n,
                    struct error *err);
@@ -101,6 +101,10 @@ struct exchange_stats {
     uint64_t conn_requests;                 /* on this connection, this one included */
 };
 void exchange_stats(const struct exchange *x, struct exchange_stats *out);
+
+/* Frees the request's body early, for answers that take long; exchange_body is empty from now on. Only once
+ * no other thread reads it. */
+void exchange_drop_body(struct exchange *x);
 
 void exchange_release(struct exchange *x); /* NULL allowed */
 

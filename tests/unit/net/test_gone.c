@@ -80,6 +80,7 @@ static void test_leaves(void **state) {
             app_wait(&app, &app.n_gone, ++n_gone);
             print_message("%s: gone after %lu us\n", paths[p], (unsigned long)(clock_us() - left_us));
             assert_int_equal(app.last_gone, GONE_CLIENT);
+            assert_string_equal(exchange_gone_name(app.last_gone), "client");
             if (how == HALF) client_wait_end(&c), client_close(&c);
         }
     app_wait_stat(&app, connections_now, 0);

@@ -373,6 +373,44 @@ static void test_drain_by_force(void **state) {
     app_stop(&app);
 }
 
+/* An answer already handed over is still delivered. */
+static void test_drain_delivers(void **state) {
+    struct client c;
+    struct buf body = BUF_INIT;
+    start(NULL);
+    client_open(&c, &app);
+    client_get(&c, "/big?30000000");
+    app_wait(&app, &app.n_requests, 1);
+    server_drain(app.server, PATIENCE_MS);
+    usleep(50000);
+    assert_int_equal(client_response(&c, NULL, &body, false), 200);
+    assert_int_equal(body.len, 30000000);
+    client_wait_end(&c);
+    app_stop(&app);
+    client_close(&c);
+    buf_free(&body);
+}
+
+/* Closed by force while its own closing is already due. */
+static void overrun_and_drain(struct app *a, void *arg) {
+    static const char block[65536] = "";
+    while (!exchange_stream_write(a->held[0], block, sizeof block)) {}
+    server_drain(a->server, 0);
+}
+
+static void test_closed_twice(void **state) {
+    struct client c;
+    start_with(1, 100);
+    client_open(&c, &app);
+    client_get(&c, "/stream");
+    app_wait(&app, &app.n_held, 1);
+    app_on_loop(&app, 0, overrun_and_drain, NULL);
+    app_wait(&app, &app.n_gone, 1);
+    client_wait_end(&c);
+    client_close(&c);
+    app_stop(&app);
+}
+
 /* A user that still works on an exchange after the client was cut off: the stop waits for it. */
 static struct exchange *kept;
 
@@ -424,6 +462,8 @@ int main(void) {
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_drain_by_force),
         cmocka_unit_test(test_stop_waits_for_release),
+        cmocka_unit_test(test_drain_delivers),
+        cmocka_unit_test(test_closed_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

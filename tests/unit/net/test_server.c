@@ -66,8 +66,13 @@ static void test_methods_and_bodies(void **state) {
     expect_answer(&c, 200, "PUT /p?(none) hello, world");
     client_puts(&c, "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
     expect_answer(&c, 200, "OPTIONS *?(none) ");
-    client_puts(&c, "HEAD /hello HTTP/1.1\r\nHost: h\r\n\r\n");
+    client_puts(&c, "GET /headers HTTP/1.1\r\nHost: localhost\r\nA: b\r\na:c\r\n\r\n");
+    expect_answer(&c, 200, "Host=localhost\nA=b\na=c\n");
     struct buf head = BUF_INIT;
+    client_get(&c, "/204");
+    assert_int_equal(client_response(&c, &head, NULL, true), 204);
+    assert_null(strstr(head.data, "Content-Length"));
+    client_puts(&c, "HEAD /hello HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_int_equal(client_response(&c, &head, NULL, true), 200);
     assert_non_null(strstr(head.data, "Content-Length: 5\r\n"));
     client_puts(&c, "HEAD /stream HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -323,6 +328,19 @@ static void test_start_errors(void **state) {
     c = app.config;
     c.unix_path = "/dev/null";
     expect_start_error(&c, QUIRE_EIO, "unix_path", "in use");
+    char long_path[200];
+    memset(long_path, 'a', sizeof long_path - 1);
+    long_path[sizeof long_path - 1] = '\0';
+    c.unix_path = long_path;
+    expect_start_error(&c, QUIRE_EINVAL, "unix_path", "1 to 107 bytes");
+    c.unix_path = "";
+    expect_start_error(&c, QUIRE_EINVAL, "unix_path", "1 to 107 bytes");
+    c.unix_path = NULL;
+    c.no_tcp = true;
+    expect_start_error(&c, QUIRE_EINVAL, "unix_path", "neither");
+    c = app.config;
+    c.n_loops = 257;
+    expect_start_error(&c, QUIRE_EINVAL, "n_loops", "at most 256");
     c = app.config;
     c.hard_bytes = 5;
     expect_start_error(&c, QUIRE_EINVAL, "hard_bytes", "below");
@@ -365,6 +383,26 @@ static void test_all_addresses_and_unix(void **state) {
         close(stale);
     }
     rmdir(path);
+}
+
+static void test_ipv6(void **state) {
+    struct server_config config;
+    struct error err;
+    app_init(&app);
+    app.config.host = "::1";
+    config = app.config;
+    if (server_start(&app.server, &config, &err)) {
+        print_message("no IPv6 here: %s\n", err.text);
+        skip();
+    }
+    struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    a.sin6_port = htons(server_port(app.server));
+    struct client c = {.fd = socket(AF_INET6, SOCK_STREAM, 0)};
+    assert_int_equal(connect(c.fd, (struct sockaddr *)&a, sizeof a), 0);
+    client_get(&c, "/stats");
+    assert_true(client_expect(&c, "peer [::1]:"));
+    client_close(&c);
+    app_stop(&app);
 }
 
 /* --- posts and timers --- */
@@ -441,6 +479,8 @@ static void test_posts(void **state) {
     }
     for (size_t p = 0; p < N_PRODUCERS; p++) pthread_join(threads[p], NULL);
     app_on_loop(&app, 0, nothing, NULL);
+    assert_int_equal(loop_index(server_loop(app.server, 0)), 0);
+    assert_int_equal(loop_count(server_loop(app.server, 0)), 1);
     assert_int_equal(n_run, N_PRODUCERS * N_POSTS); /* all, in the order of each producer */
     free(posts);
 }
@@ -490,6 +530,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_on_refuse, start_json, stop),
         WITH_SERVER(test_start_errors),
         cmocka_unit_test(test_all_addresses_and_unix),
+        cmocka_unit_test(test_ipv6),
         WITH_SERVER(test_timer),
         WITH_SERVER(test_posts),
         WITH_SERVER(test_posting_one_node),

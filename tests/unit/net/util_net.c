@@ -79,6 +79,8 @@ static void echo(struct exchange *x) {
     buf_append(&b, body.data, body.n);
     exchange_reply(x, 200, "text/plain", NULL, 0, b.data, b.len, NULL);
     assert_int_equal(exchange_reply(x, 200, NULL, NULL, 0, NULL, 0, NULL), QUIRE_ECANCELED); /* only once */
+    exchange_drop_body(x);
+    assert_int_equal(exchange_body(x).n, 0);
     exchange_release(x);
     buf_free(&b);
 }
@@ -113,6 +115,29 @@ static void big(struct exchange *x) {
     free(data);
 }
 
+static void show_headers(struct exchange *x) {
+    struct buf b = BUF_INIT;
+    struct http_header h;
+    for (size_t i = 0; i < exchange_n_headers(x); i++) {
+        exchange_header_at(x, i, &h);
+        buf_printf(&b, "%s=%s\n", h.name, h.value);
+    }
+    assert_string_equal(exchange_header(x, "HOST"), "localhost");
+    assert_null(exchange_header(x, "Absent"));
+    exchange_set_user(x, &b);
+    assert_ptr_equal(exchange_user(x), &b);
+    exchange_reply(x, 200, "text/plain", NULL, 0, b.data, b.len, NULL);
+    exchange_release(x);
+    buf_free(&b);
+}
+
+static void no_content(struct exchange *x) {
+    assert_int_equal(exchange_reply(x, 204, NULL, NULL, 0, "a", 1, NULL), QUIRE_EINVAL);
+    assert_int_equal(exchange_stream_begin(x, 204, NULL, NULL, 0, NULL), QUIRE_EINVAL);
+    assert_int_equal(exchange_reply(x, 204, NULL, NULL, 0, NULL, 0, NULL), 0);
+    exchange_release(x);
+}
+
 static void on_request(void *user, struct exchange *x) {
     struct app *app = user;
     const char *path = exchange_path(x);
@@ -140,6 +165,10 @@ static void on_request(void *user, struct exchange *x) {
         begin(x);
         hold(app, x);
         push(app, x);
+    } else if (!strcmp(path, "/headers")) {
+        show_headers(x);
+    } else if (!strcmp(path, "/204")) {
+        no_content(x);
     } else
         echo(x);
     change(app, &app->n_requests);

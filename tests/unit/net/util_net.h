@@ -26,7 +26,9 @@ enum { PATIENCE_MS = 20000 }; /* for what must happen; failing only when somethi
  *   /push         begins a stream and writes 64 KiB blocks until refused
  *   /drop         releases without an answer
  *   /inject       tries to answer with a header that has a line end; 200 "refused" if it could not
- *   /stats        200 with exchange_stats */
+ *   /stats        200 with exchange_stats
+ *   /headers      200 with the request's headers, one a line
+ *   /204          204 */
 struct app {
     struct server *server;
     struct server_config config; /* change before app_start */
