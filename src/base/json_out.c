@@ -55,11 +55,15 @@ static void put_quoted(struct buf *out, const char *s, size_t n) {
     buf_putc(out, '"');
 }
 
-void json_out_key(struct json_out *j, const char *key) {
+void json_out_keyn(struct json_out *j, const char *key, size_t n) {
     before_value(j);
-    put_quoted(j->out, key, strlen(key));
+    put_quoted(j->out, key, n);
     buf_putc(j->out, ':');
     j->after_value[j->depth] = false; /* its value follows without a comma */
+}
+
+void json_out_key(struct json_out *j, const char *key) {
+    json_out_keyn(j, key, strlen(key));
 }
 
 void json_out_strn(struct json_out *j, const char *s, size_t n) {

@@ -52,6 +52,11 @@ int model_find(const char *argument, char **path, struct error *err);
 /* Obtains a known model, checks its SHA-256 and puts it into the cache; nothing to do if it is there. */
 int model_pull(const struct known_model *model, char **path, struct error *err);
 
+/* ---- port.c ---- */
+
+/* QUIRE_EINVAL, with what to do, when nobody could listen there now. */
+int port_check(const char *host, uint16_t port, struct error *err);
+
 /* ---- engine_options.c: flags of every command that opens a model ---- */
 
 struct engine_options {

@@ -8,8 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static void add_message(json_t *messages, const char *role, const char *content) {
-    json_array_append_new(messages, json_pack("{s:s, s:s}", "role", role, "content", content));
+/* False: not UTF-8, or out of memory. */
+static bool add_message(json_t *messages, const char *role, const char *content) {
+    return !json_array_append_new(messages, json_pack("{s:s, s:s}", "role", role, "content", content));
 }
 
 static json_t *new_conversation(const struct talk_options *o) {
@@ -22,7 +23,10 @@ static void one_turn(struct talker *t, json_t *messages, const char *line) {
     struct buf text = BUF_INIT;
     struct talk_figures f = {0};
     struct error err = {0};
-    add_message(messages, "user", line);
+    if (!add_message(messages, "user", line)) {
+        fprintf(stderr, "quire chat: this line is not valid UTF-8\n");
+        return;
+    }
     if (t->answer(t, messages, stdout, &text, &f, &err)) {
         fprintf(stderr, "quire chat: %s\n", err.text);
         json_array_remove(messages,
@@ -80,8 +84,10 @@ int cmd_chat(int argc, char **argv) {
     } else if (!strncmp(argv[1], "http://", 7) || !strncmp(argv[1], "https://", 8)) {
         t.answer = talk_remote;
         t.url = argv[1];
+        talk_options_check(&o, state, true, &err);
     } else {
-        loaded_model_open(argv[1], &o.engine, &log, &m, &err);
+        if (!talk_options_check(&o, state, false, &err))
+            loaded_model_open(argv[1], &o.engine, &log, &m, &err);
     }
     if (!err.code) converse(&t);
     rc = err.code ? cli_fail("chat", &err) : EXIT_OK;

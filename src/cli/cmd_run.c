@@ -73,6 +73,7 @@ int cmd_run(int argc, char **argv) {
     struct log log = {stderr, LOG_WARN};
     o.talk.engine.max_num_seqs = 1;
     if (n_args < 1 || n_args > 2) error_set(&err, QUIRE_EINVAL, "usage: quire run MODEL [PROMPT]");
+    if (!err.code) talk_options_check(&o.talk, state, false, &err);
     if (!err.code && n_args == 2 && strcmp(argv[2], "-"))
         buf_puts(&prompt, argv[2]);
     else if (!err.code)

@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 
+#include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +29,7 @@ static const struct option own_rows[] = {
     {"model", OPTION_STRING, AT(model), "Server", "MODEL", NULL, 0, 0, NULL, NULL,
      "The model, if not given as an argument."},
     {"host", OPTION_STRING, AT(host), "Server", "ADDRESS", "127.0.0.1", 0, 0, NULL, NULL,
-     "Address or name to listen on; 0.0.0.0 or :: for all."},
+     "Address or name to listen on; 0.0.0.0 or :: for all of IPv4 or IPv6."},
     {"port", OPTION_INT, AT(port), "Server", "N", "8000", 0, 65535, NULL, NULL,
      "TCP port; 0 takes a free one."},
     {"served-model-name", OPTION_LIST, AT(names), "Server", "NAME", NULL, 0, 0, NULL, NULL,
@@ -44,7 +46,7 @@ static const struct option own_rows[] = {
      "How long running requests may go on after SIGTERM."},
     {"max-connections", OPTION_INT, AT(max_connections), "Server", "N", "4096", 1, 1 << 20, NULL, NULL,
      "Open connections; more are answered 503."},
-    {"max-request-bytes", OPTION_INT, AT(max_body), "Server", "BYTES", "32Mi", 1024, 1 << 30, NULL, NULL,
+    {"max-request-bytes", OPTION_INT, AT(max_body), "Server", "BYTES", "8Mi", 1024, 1 << 30, NULL, NULL,
      "Largest request body; more is answered 413."},
     {"max-logprobs", OPTION_INT, AT(max_logprobs), "Server", "N", "20", 0, QUIRE_MAX_LOGPROBS, NULL, NULL,
      "Most log probabilities a request may ask for per token."},
@@ -60,25 +62,57 @@ static const struct option own_rows[] = {
     FIXED("tensor-parallel-size", "1"),
     FIXED("pipeline-parallel-size", "1"),
     FIXED("data-parallel-size", "1"),
+    FIXED("nnodes", "1"),
+    FIXED("node-rank", "0"),
     FIXED("api-server-count", "1"),
     FIXED("device", "auto|cpu"),
     FIXED("load-format", "auto|gguf"),
+    FIXED("quantization", "gguf"),
     FIXED("kv-cache-dtype", "auto"),
     FIXED("tokenizer-mode", "auto"),
     FIXED("runner", "auto|generate"),
+    FIXED("task", "auto|generate"),
+    FIXED("model-impl", "auto"),
+    FIXED("generation-config", "auto|vllm"),
+    FIXED("logprobs-mode", "raw_logprobs"),
+    FIXED("chat-template-content-format", "auto|string"),
+    FIXED("response-role", "assistant"),
     FIXED("stream-interval", "1"),
+    FIXED("swap-space", "0"),
+    FIXED("cpu-offload-gb", "0"),
     FIXED("enforce-eager", "true|false"),
     FIXED("trust-remote-code", "true|false"),
+    FIXED("async-scheduling", "true|false"),
+    FIXED("use-tqdm-on-load", "true|false"),
+    FIXED("disable-custom-all-reduce", "true|false"),
+    FIXED("disable-cascade-attn", "true|false"),
+    FIXED("disable-fastapi-docs", "true|false"),
+    FIXED("disable-sliding-window", "false"),
+    FIXED("disable-log-stats", "false"),
     FIXED("disable-log-requests", "true"),
     FIXED("enable-log-requests", "false"),
+    FIXED("enable-log-outputs", "false"),
     FIXED("enable-prompt-tokens-details", "true"),
     FIXED("enable-request-id-headers", "true"),
-    FIXED("async-scheduling", "true|false"),
+    FIXED("enable-lora", "false"),
+    FIXED("enable-expert-parallel", "false"),
+    FIXED("enable-auto-tool-choice", "false"),
+    FIXED("enable-sleep-mode", "false"),
+    FIXED("enable-prompt-embeds", "false"),
+    FIXED("skip-tokenizer-init", "false"),
     {0},
 };
 
 #define N_OWN_ROWS (sizeof own_rows / sizeof *own_rows)
 
+static int check_readable(const char *flag, const char *path, struct error *err) {
+    FILE *f = path ? fopen(path, "rb") : NULL;
+    if (f) fclose(f);
+    if (!path || f) return 0;
+    return error_set(err, QUIRE_ENOTFOUND, "--%s %.200s cannot be read: %s", flag, path, strerror(errno));
+}
+
+/* What can be known to be wrong before the model is loaded. */
 static int check_options(const struct serve_options *o, struct error *err) {
     int64_t b = o->engine.block_size;
     if (b & (b - 1))
@@ -90,13 +124,16 @@ static int check_options(const struct serve_options *o, struct error *err) {
         if (!*o->keys.items[i]) return error_set(err, QUIRE_EINVAL, "--api-key may not be empty");
     for (size_t i = 0; i < o->names.n; i++)
         if (!*o->names.items[i]) return error_set(err, QUIRE_EINVAL, "--served-model-name may not be empty");
-    return 0;
+    if (check_readable("ssl-certfile", o->cert, err) || check_readable("ssl-keyfile", o->key, err) ||
+        check_readable("chat-template", o->engine.chat_template, err))
+        return err->code;
+    return port_check(o->host, (uint16_t)o->port, err);
 }
 
 /* ---- what a person sees ---- */
 
 static void print_plan(const struct quire_info *info) {
-    fprintf(stderr, "\n%-12s %14s  %s\n", "memory", "bytes", "");
+    fprintf(stderr, "\n%-12s %14s\n", "memory", "bytes");
     for (size_t i = 0; i < QUIRE_MEMORY_ROWS; i++)
         fprintf(stderr, "%-12s %14llu  %s\n", info->memory[i].name, (unsigned long long)info->memory[i].bytes,
                 info->memory[i].detail);
@@ -104,26 +141,39 @@ static void print_plan(const struct quire_info *info) {
             info->n_threads, info->dtype_name, info->max_model_len);
 }
 
+/* Where this machine reaches what listens on all addresses. */
+static const char *reachable(const char *host) {
+    if (!strcmp(host, "0.0.0.0")) return "127.0.0.1";
+    return strcmp(host, "::") ? host : "::1";
+}
+
+/* Survives JSON in single quotes as it is. */
+static bool is_plain(const char *name) {
+    for (; *name; name++)
+        if (*name < ' ' || strchr("'\"\\", *name)) return false;
+    return true;
+}
+
 static void print_ready(const struct serve_options *o, const char *name, unsigned port, bool has_template,
                         uint64_t start_us) {
-    const char *scheme = o->cert ? "https" : "http", *host = o->host;
+    const char *host = reachable(o->host);
     bool v6 = strchr(host, ':') != NULL;
-    if (!strcmp(host, "0.0.0.0") || !strcmp(host, "::")) host = "127.0.0.1", v6 = false;
-    fprintf(stderr,
-            "ready after %.2f s. Try:\n\n  curl %s%s://%s%s%s:%u/v1/%s -H 'Content-Type: application/json' "
-            "%s\\\n    -d '",
-            (double)(clock_us() - start_us) / 1e6, o->cert ? "-k " : "", scheme, v6 ? "[" : "", host,
-            v6 ? "]" : "", port, has_template ? "chat/completions" : "completions",
-            o->keys.n ? "-H 'Authorization: Bearer KEY' " : "");
-    if (has_template)
-        fprintf(stderr,
-                "{\"model\": \"%s\", \"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky "
-                "blue?\"}]}'\n\n",
-                name);
-    else
-        fprintf(stderr, "{\"model\": \"%s\", \"prompt\": \"The sky is\"}'\n\n", name);
-    printf("ready %s://%s%s%s:%u\n", scheme, v6 ? "[" : "", host, v6 ? "]" : "", port);
+    struct buf url = BUF_INIT;
+    buf_printf(&url, "%s://%s%s%s:%u", o->cert ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", port);
+    if (!buf_ok(&url)) return;
+    fprintf(
+        stderr,
+        "ready after %.2f s. Try:\n\n  curl %s%s/v1/%s -H 'Content-Type: application/json' %s\\\n    -d '{",
+        (double)(clock_us() - start_us) / 1e6, o->cert ? "-k " : "", url.data,
+        has_template ? "chat/completions" : "completions",
+        o->keys.n ? "-H 'Authorization: Bearer KEY' " : "");
+    if (is_plain(name)) fprintf(stderr, "\"model\": \"%s\", ", name);
+    fprintf(stderr, "%s}'\n\n",
+            has_template ? "\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]"
+                         : "\"prompt\": \"The sky is\"");
+    printf("ready %s\n", url.data);
     fflush(stdout);
+    buf_free(&url);
 }
 
 /* ---- run ---- */
@@ -195,8 +245,24 @@ static int serve_until_signal(const struct serve_options *o, const char *argumen
     return EXIT_OK;
 }
 
+/* Large blocks (bodies, answers) go back to the system when they are freed, and few threads need few heaps.
+ */
+static void tame_malloc(void) {
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    mallopt(M_ARENA_MAX, 4);
+}
+
+/* The tables of docs/api.md. */
+static int print_api(void) {
+    serve_print_routes(stdout);
+    puts("");
+    serve_print_fields(stdout);
+    return EXIT_OK;
+}
+
 int cmd_serve(int argc, char **argv) {
     uint64_t start_us = clock_us();
+    if (argc == 2 && !strcmp(argv[1], "--help-api")) return print_api();
     struct serve_options o = {0};
     struct option table[N_OWN_ROWS + ENGINE_OPTION_ROWS] = {0};
     size_t n = engine_option_rows(table, AT(engine));
@@ -222,6 +288,7 @@ int cmd_serve(int argc, char **argv) {
     } else if (check_options(&o, &err)) {
         rc = cli_fail("serve", &err);
     } else {
+        tame_malloc();
         block_signals(&signals);
         rc = serve_until_signal(&o, argument, &signals, &log, start_us);
     }

@@ -1,6 +1,8 @@
 /* The table of commands. */
 #include "cli/cli.h"
 
+#include "base/suggest.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +44,13 @@ int main(int argc, char **argv) {
     }
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "quire: there is no command \"%s\"; quire --help lists them\n", argv[1]);
+    struct suggestion s;
+    suggest_init(&s, argv[1], strlen(argv[1]));
+    for (size_t i = 0; i < N_COMMANDS; i++) suggest_offer(&s, commands[i].name);
+    if (s.nearest)
+        fprintf(stderr, "quire: there is no command \"%.60s\" (did you mean %s?)\n", argv[1], s.nearest);
+    else
+        fprintf(stderr, "quire: there is no command \"%.60s\"; quire --help lists them\n", argv[1]);
     return EXIT_USAGE;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/error.h"
+#include "base/suggest.h"
 
 #include <errno.h>
 #include <openssl/evp.h>
@@ -181,17 +182,26 @@ int model_find(const char *argument, char **path, struct error *err) {
         *path = strdup(argument);
         return *path ? 0 : no_memory(err);
     }
+    int why = errno;
     const struct known_model *m = known_model_find(argument);
     if (m) return model_pull(m, path, err);
+    if (why != ENOENT && why != ENOTDIR)
+        return error_set(err, QUIRE_EIO, "the model %.200s cannot be opened: %s", argument, strerror(why));
     struct buf names = BUF_INIT;
+    struct suggestion s;
     char *cache = NULL;
-    for (m = known_models; m->name; m++) buf_printf(&names, "%s%s", names.len ? ", " : "", m->name);
+    suggest_init(&s, argument, strlen(argument));
+    for (m = known_models; m->name; m++) {
+        buf_printf(&names, "%s%s", names.len ? ", " : "", m->name);
+        suggest_offer(&s, m->name);
+    }
     struct error ignored;
     cache_folder(&cache, &ignored);
-    error_param(
-        err, QUIRE_ENOTFOUND, "model",
-        "there is no model \"%.200s\": not a file or folder here, and not a known name (%s, kept in %s)",
-        argument, buf_ok(&names) ? names.data : "", cache ? cache : "the cache");
+    error_param(err, QUIRE_ENOTFOUND, "model",
+                "there is no model \"%.200s\": not a file or folder here, and not a known name (%s, kept in "
+                "%s)%s%s%s",
+                argument, buf_ok(&names) ? names.data : "", cache ? cache : "the cache",
+                s.nearest ? "; did you mean " : "", s.nearest ? s.nearest : "", s.nearest ? "?" : "");
     free(cache);
     buf_free(&names);
     return QUIRE_ENOTFOUND;

@@ -20,16 +20,28 @@ size_t talk_option_rows(struct option *table, bool remote) {
          "Longest answer; 0 is the room left."},
         {"system", OPTION_STRING, TALK(system), "Sampling", "TEXT", NULL, 0, 0, NULL, NULL,
          "System message."},
-        {"sampling-seed", OPTION_INT, TALK(seed), "Sampling", "N", "-1", -1, 9e18, NULL, NULL,
-         "Seed of the answer; -1 is a new one each time."},
         {"api-key", OPTION_STRING, TALK(api_key), "Server", "KEY", NULL, 0, 0, NULL, "QUIRE_API_KEY",
          "Key for a server."},
         {"model", OPTION_STRING, TALK(model), "Server", "NAME", NULL, 0, 0, NULL, NULL,
          "Model name to ask a server for."},
     };
-    size_t n = remote ? 9 : 7;
+    size_t n = remote ? 8 : 6; /* the last two are for a server */
     memcpy(table, rows, n * sizeof *table);
     return n;
+}
+
+int talk_options_check(struct talk_options *o, const struct options_state *state, bool remote,
+                       struct error *err) {
+    struct option rows[ENGINE_OPTION_ROWS];
+    size_t n = engine_option_rows(rows, 0);
+    o->has_seed = options_given(state, "seed");
+    for (size_t i = 0; i < n && remote; i++)
+        if (strcmp(rows[i].name, "seed") && !rows[i].env && options_given(state, rows[i].name))
+            return error_set(err, QUIRE_EINVAL, "--%s is the server's to set; it has no effect on a URL",
+                             rows[i].name);
+    if (!remote && options_given(state, "model"))
+        return error_set(err, QUIRE_EINVAL, "--model names a server's model; it has no effect without a URL");
+    return 0;
 }
 
 static struct quire_sampling sampling_of(const struct talk_options *o, size_t room) {
@@ -40,7 +52,7 @@ static struct quire_sampling sampling_of(const struct talk_options *o, size_t ro
         .top_k = (int32_t)o->top_k,
         .repetition_penalty = 1,
         .has_seed = true,
-        .seed = o->seed >= 0 ? (uint64_t)o->seed : clock_us(),
+        .seed = o->has_seed ? (uint64_t)o->engine.seed : clock_us(),
         .max_tokens = o->max_tokens && (size_t)o->max_tokens < room ? (size_t)o->max_tokens : room,
         .n_logprobs = -1,
         .n_prompt_logprobs = -1};

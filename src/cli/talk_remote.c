@@ -17,7 +17,7 @@ struct reception {
     struct talk_figures *figures;
     struct error *err;
     uint64_t start_us;
-    bool failed;
+    bool failed, done; /* done: the stream came to its end */
 };
 
 static size_t figure(const json_t *usage, const char *name) {
@@ -59,6 +59,7 @@ static size_t receive(char *data, size_t size, size_t n, void *user) {
     while ((end = memchr(line, '\n', (size_t)(r->pending.data + r->pending.len - line)))) {
         *end = 0;
         if (!strncmp(line, "data: {", 7)) take_message(r, line + 6);
+        r->done |= !strncmp(line, "data: [DONE]", 12);
         line = end + 1;
     }
     size_t rest = (size_t)(r->pending.data + r->pending.len - line);
@@ -74,7 +75,8 @@ static int request_body(const struct talker *t, json_t *messages, struct buf *ou
                   "include_usage", 1, "temperature", o->temperature, "top_p", o->top_p);
     if (body && o->model) json_object_set_new(body, "model", json_string(o->model));
     if (body && o->max_tokens) json_object_set_new(body, "max_tokens", json_integer(o->max_tokens));
-    if (body && o->seed >= 0) json_object_set_new(body, "seed", json_integer(o->seed));
+    if (body && o->min_p > 0) json_object_set_new(body, "min_p", json_real(o->min_p));
+    if (body && o->has_seed) json_object_set_new(body, "seed", json_integer(o->engine.seed));
     if (body && o->top_k) json_object_set_new(body, "top_k", json_integer(o->top_k));
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
@@ -92,7 +94,9 @@ static int perform(CURL *curl, struct reception *r, struct error *err) {
     if (rc)
         return error_set(err, QUIRE_EIO, "no answer from the server: %s",
                          *why ? why : curl_easy_strerror(rc));
-    if (status == 200) return r->failed ? err->code : 0;
+    if (status == 200 && r->failed) return err->code;
+    if (status == 200 && !r->done) return error_set(err, QUIRE_EIO, "the server's answer was cut short");
+    if (status == 200) return 0;
     json_t *root = r->whole.data ? json_loads(r->whole.data, 0, NULL) : NULL;
     const char *text = json_string_value(json_object_get(json_object_get(root, "error"), "message"));
     error_set(err, QUIRE_EIO, "the server answers %ld: %s", status, text ? text : "no message");

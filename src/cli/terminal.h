@@ -10,12 +10,17 @@ struct talk_options {
     struct engine_options engine;
     const char *system, *api_key, *model;
     double temperature, top_p, min_p;
-    int64_t top_k, max_tokens, seed;
+    int64_t top_k, max_tokens;
+    bool has_seed; /* --seed was given */
 };
 
 /* Rows of sampling options for a table whose values struct has a struct talk_options at offset 0. */
 size_t talk_option_rows(struct option *table, bool remote);
 #define TALK_OPTION_ROWS 12
+
+/* After options_parse: whether a seed was given; refuses options that have no effect on this kind of talk. */
+int talk_options_check(struct talk_options *o, const struct options_state *state, bool remote,
+                       struct error *err);
 
 struct talk_figures {
     size_t prompt_tokens, cached_tokens, output_tokens;

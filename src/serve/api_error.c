@@ -51,6 +51,7 @@ void api_error_body(struct buf *out, unsigned status, const struct error *e) {
 }
 
 enum serve_outcome api_error_outcome(unsigned status) {
+    if (status < 400) return OUTCOME_OK;
     if (status == 401) return OUTCOME_REFUSED;
     if (status == 429 || status == 503) return OUTCOME_OVERLOADED;
     return status < 500 ? OUTCOME_INVALID : OUTCOME_FAILED;

@@ -1,20 +1,21 @@
 /* The life of one request that needs work: parsed and submitted on a worker, delivered on its loop.
  *
- * Owned by its loop thread except between workers_submit and the post back, when the worker has it. The
- * exchange is released exactly once, in call_free. A client that leaves is noticed by `gone`: a call in the
- * hands of a worker ends when it comes back, one that runs is cancelled at once. */
+ * Owned by its loop thread except between workers_submit and the post back, when the worker has it (then it
+ * is not in the loop's list). The exchange is released exactly once, in call_free. A client that leaves is
+ * noticed by `gone`: a call in the hands of a worker ends when it comes back, one that runs is cancelled at
+ * once. */
 #include "serve/internal.h"
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/size.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_AFTER_S 1
-#define FLUSH_BYTES   32768
+#define FLUSH_BYTES 32768
+#define RENDER_INLINE_BYTES                                                                                  \
+    65536 /* larger answers are made into JSON on a worker: the loop has other clients */
 
 static struct call *call_of_work(struct work *w) {
     return (struct call *)((char *)w - offsetof(struct call, work));
@@ -50,28 +51,19 @@ static void count(struct call *c, enum serve_outcome outcome) {
     c->counted = true;
 }
 
-static void log_access(struct call *c, unsigned status) {
-    if (!c->serve->config.access_log) return;
-    struct exchange_stats st;
-    exchange_stats(c->x, &st);
-    size_t prompt = 0, cached = 0, completion = 0;
-    uint64_t queue_us = 0;
-    const char *reason = "-";
-    for (size_t i = 0; i < c->n_answers; i++) {
-        struct quire_usage u = c->answers[i].stream ? quire_usage(c->answers[i].stream) : c->answers[i].usage;
-        completion += u.completion_tokens;
-        cached += c->answers[i].index % c->request.n ? 0 : u.cached_tokens;
-        queue_us = u.queue_us > queue_us ? u.queue_us : queue_us;
-        if (response_finish_name(c->answers[i].finish)) reason = response_finish_name(c->answers[i].finish);
+bool call_hold(struct call *c, size_t bytes) {
+    _Atomic size_t *held = &c->serve->held_bytes;
+    if (bytes > c->held_bytes) {
+        size_t more = bytes - c->held_bytes, now = atomic_fetch_add(held, more) + more;
+        if (now > c->serve->config.max_answer_bytes) {
+            atomic_fetch_sub(held, more);
+            return false;
+        }
+    } else {
+        atomic_fetch_sub(held, c->held_bytes - bytes);
     }
-    for (size_t i = 0; i < c->n_prompts; i++) prompt += c->prompts[i].ids.n;
-    uint64_t ttft_us = c->first_token_us > st.request_us ? c->first_token_us - st.request_us : 0;
-    log_write(c->serve->config.log, LOG_INFO,
-              "%s %s %s %u queue_ms=%.1f ttft_ms=%.1f total_ms=%.1f prompt=%zu cached=%zu output=%zu "
-              "choices=%zu reason=%s",
-              exchange_peer(c->x), c->id, exchange_path(c->x), status, (double)queue_us / 1e3,
-              (double)ttft_us / 1e3, (double)(clock_us() - st.request_us) / 1e3, prompt, cached, completion,
-              c->n_answers, exchange_gone(c->x) ? "gone" : reason);
+    c->held_bytes = bytes;
+    return true;
 }
 
 static void call_free(struct call *c) {
@@ -83,6 +75,7 @@ static void call_free(struct call *c) {
     prompt_free(c->prompts, c->n_prompts);
     if (c->parsed) request_free(&c->request);
     buf_free(&c->body);
+    call_hold(c, 0);
     free(c);
 }
 
@@ -91,131 +84,40 @@ static void reply_error(struct call *c) {
     unsigned status = c->status ? c->status : api_error_status(&c->err);
     api_error_body(&body, status, &c->err);
     count(c, api_error_outcome(status));
-    route_reply(c->serve, c->x, status, "application/json", &body, status == 503 ? RETRY_AFTER_S : 0);
-    log_access(c, status);
+    route_reply(c->serve, c->x, status, "application/json", &body, c->id);
+    access_log_call(c, status);
     buf_free(&body);
     call_free(c);
 }
 
 static void end_gone(struct call *c) {
     count(c, OUTCOME_GONE);
-    log_access(c, 499);
+    access_log_call(c, 499);
     call_free(c);
 }
 
-/* ---- on the worker ---- */
-
-static void model_check(struct call *c) {
-    const struct serve_config *config = &c->serve->config;
-    if (!c->request.model) return;
-    for (size_t i = 0; i < config->n_model_names; i++)
-        if (!strcmp(c->request.model, config->model_names[i])) return;
-    error_param(&c->err, QUIRE_ENOTFOUND, "model", "the model \"%.100s\" is not served here; served: %s",
-                c->request.model, config->model_names[0]);
+/* The answer that is in c->body. */
+static void reply_body(struct call *c) {
+    unsigned status = buf_ok(&c->body) ? 200 : 500;
+    count(c, api_error_outcome(status));
+    route_reply(c->serve, c->x, status, "application/json", &c->body, c->id);
+    access_log_call(c, status);
+    call_free(c);
 }
 
-static int submit_answer(struct call *c, struct answer *a) {
-    const struct token_prompt *p = &c->prompts[a->prompt];
-    struct request *r = &c->request;
-    struct quire_request q = {.prompt = p->ids.ids,
-                              .n_prompt = p->ids.n,
-                              .sampling = r->sampling,
-                              .choice = (uint32_t)(a->index % r->n),
-                              .priority = r->priority,
-                              .cache_salt = r->cache_salt,
-                              .skip_prefix_cache = r->skip_prefix_cache,
-                              .waker = &c->loop->waker};
-    if (!r->has_max_tokens) q.sampling.max_tokens = c->serve->limits.max_model_len - p->ids.n;
-    return quire_submit(c->serve->engine, &q, &a->stream, &c->err);
-}
-
-static void submit_all(struct call *c) {
-    size_t n = c->n_prompts * c->request.n;
-    c->answers = calloc(n, sizeof *c->answers);
-    if (!c->answers) {
-        error_set(&c->err, QUIRE_ENOMEM, "out of memory for %zu answers", n);
-        return;
-    }
-    for (size_t i = 0; i < n && !c->err.code; i++) {
-        struct answer *a = &c->answers[i];
-        *a = (struct answer){.index = i, .prompt = i / c->request.n, .stop_token = -1};
-        c->n_answers = i + 1;
-        if (atomic_load(&c->gone))
-            error_set(&c->err, QUIRE_ECANCELED, "the client left");
-        else
-            submit_answer(c, a);
-    }
-}
-
-static void write_tokenize(struct call *c) {
-    struct json_out j;
-    const struct token_buf *ids = &c->prompts[0].ids;
-    json_out_init(&j, &c->body);
-    json_out_obj(&j);
-    json_out_key(&j, "count");
-    json_out_u64(&j, ids->n);
-    json_out_key(&j, "max_model_len");
-    json_out_u64(&j, c->serve->limits.max_model_len);
-    json_out_key(&j, "tokens");
-    json_out_arr(&j);
-    for (size_t i = 0; i < ids->n; i++) json_out_u64(&j, ids->ids[i]);
-    json_out_arr_end(&j);
-    json_out_key(&j, "token_strs");
-    if (c->request.return_token_strs) {
-        json_out_arr(&j);
-        for (size_t i = 0; i < ids->n; i++) {
-            size_t n;
-            const uint8_t *bytes = tokenizer_bytes(c->serve->text.tokenizer, ids->ids[i], true, &n);
-            json_out_strn(&j, (const char *)bytes, n);
-        }
-        json_out_arr_end(&j);
-    } else {
-        json_out_null(&j);
-    }
-    json_out_obj_end(&j);
-}
-
-static void write_detokenize(struct call *c) {
-    struct buf text = BUF_INIT;
-    struct detokenizer d = {0};
-    struct json_out j;
-    const struct token_buf *ids = &c->prompts[0].ids;
-    for (size_t i = 0; i < ids->n; i++) {
-        size_t n;
-        const uint8_t *bytes =
-            tokenizer_bytes(c->serve->text.tokenizer, ids->ids[i], !c->request.skip_special_tokens, &n);
-        detokenizer_push(&d, bytes, n, &text);
-    }
-    detokenizer_finish(&d, &text);
-    json_out_init(&j, &c->body);
-    json_out_obj(&j);
-    json_out_key(&j, "prompt");
-    json_out_strn(&j, text.data ? text.data : "", text.len);
-    json_out_obj_end(&j);
-    if (!buf_ok(&text)) c->body.failed = true;
-    buf_free(&text);
-}
+/* ---- to a worker and back ---- */
 
 static void call_ready(struct loop *loop, struct loop_node *node);
 
+static void give_back(struct call *c, void (*run)(struct loop *, struct loop_node *)) {
+    c->node.run = run;
+    loop_post(c->loop->loop, &c->node);
+}
+
 static void work_on_call(struct work *w) {
     struct call *c = call_of_work(w);
-    struct http1_span body = exchange_body(c->x);
-    if (!request_parse(c->kind, body.data, body.n, &c->serve->limits, &c->request, &c->err)) {
-        c->parsed = true;
-        model_check(c);
-        if (!c->err.code) prompt_build(c->serve, &c->request, &c->prompts, &c->n_prompts, &c->err);
-        if (c->err.code) goto done;
-        if (c->kind == REQUEST_TOKENIZE)
-            write_tokenize(c);
-        else if (c->kind == REQUEST_DETOKENIZE)
-            write_detokenize(c);
-        else
-            submit_all(c);
-    }
-done:
-    c->node.run = call_ready;
-    loop_post(c->loop->loop, &c->node);
+    call_work(c);
+    give_back(c, call_ready);
 }
 
 static void start_call(struct serve *s, struct exchange *x, enum request_kind kind, const char *prefix) {
@@ -227,6 +129,7 @@ static void start_call(struct serve *s, struct exchange *x, enum request_kind ki
     c->serve = s;
     c->x = x;
     c->kind = kind;
+    c->created_unix_s = clock_unix_s();
     c->loop = &s->loops[loop_index(exchange_loop(x))];
     uint64_t n = atomic_fetch_add_explicit(&s->next_id, 1, memory_order_relaxed);
     snprintf(c->id, sizeof c->id, "%s-%016" PRIx64 "%08" PRIx64, prefix, s->id_prefix, n);
@@ -253,71 +156,114 @@ void handle_detokenize(struct serve *s, struct exchange *x) {
 /* ---- on the loop: delivery ---- */
 
 static void begin_stream(struct call *c) {
-    struct http_header h[8] = {
-        {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}, {"X-Request-Id", c->id}};
-    size_t n = 3 + route_cors_headers(c->serve, c->x, h + 3);
-    const char *given = exchange_header(c->x, "x-request-id");
-    if (given) h[2].value = given;
+    struct http_header h[2 + ROUTE_HEADERS] = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    size_t n = 2 + route_headers(c->serve, c->x, c->id, h + 2);
     exchange_stream_begin(c->x, 200, "text/event-stream; charset=utf-8", h, n, NULL);
     c->last_write_us = clock_us();
 }
 
+/* Hands over what has been written so far, so that congestion shows before more is added. */
+static void flush(struct call *c) {
+    struct buf *out = &c->loop->out;
+    if (!out->len) return;
+    exchange_stream_write(c->x, out->data, out->len);
+    buf_clear(out);
+    c->last_write_us = clock_us();
+}
+
+static void fail(struct call *c, unsigned status, int code, const char *text) {
+    error_set(&c->err, code, "%s", text);
+    c->status = status;
+}
+
+static void put_chunk(struct call *c, struct answer *a, bool end) {
+    bool ok = answer_ok(a);
+    response_chunk(c, a, end, &c->loop->out);
+    a->role_sent = true;
+    answer_clear(a);
+    if (!ok || !buf_ok(&c->loop->out)) {
+        buf_clear(&c->loop->out);
+        fail(c, 500, QUIRE_ENOMEM, "out of memory while writing the answer");
+    } else if (c->loop->out.len > FLUSH_BYTES) {
+        flush(c);
+    }
+}
+
 /* Whether what is new in an answer is worth a chunk now: text, or scores whose text is still held back. */
-static bool has_news(const struct call *c, const struct answer *a) {
-    return a->text.len ||
-           (a->n_new_tokens && (c->request.return_token_ids || c->request.sampling.n_logprobs >= 0)) ||
-           (!a->role_sent && a->n_new_tokens);
+static bool has_news(const struct answer *a) {
+    return a->text.len || a->logprobs.len || a->token_ids.len || (!a->role_sent && a->n_new_tokens);
 }
 
 static void end_answer(struct call *c, struct answer *a, const struct quire_event *e) {
-    if (e->finish == QUIRE_FAILED) {
-        c->err = *e->error;
-        if (!c->err.code) error_set(&c->err, QUIRE_EINTERNAL, "the engine failed this request");
-        c->status = c->err.code == QUIRE_ECANCELED ? 503 : 500;
-    } else if (e->finish == QUIRE_ABORT) {
-        error_set(&c->err, QUIRE_ECANCELED, "the server is shutting down");
-        c->status = 503;
-    }
-    if (c->streaming && !c->status) {
-        /* Text and finish go in chunks of their own, as OpenAI's clients know it. */
-        if (has_news(c, a)) {
-            response_chunk(c, a, false, &c->loop->out);
-            a->role_sent = true;
-            answer_clear(a);
-        }
-        response_chunk(c, a, true, &c->loop->out);
-        a->role_sent = true;
-        answer_clear(a);
-    }
     c->n_finished++;
+    if (e->finish == QUIRE_ABORT) {
+        fail(c, 503, QUIRE_ECANCELED, "the server is shutting down");
+    } else if (e->finish == QUIRE_FAILED) {
+        c->err = *e->error;
+        c->status = c->err.code == QUIRE_ECANCELED ? 503 : 500;
+    } else if (c->streaming) {
+        /* Text and finish go in chunks of their own, as OpenAI's clients know it. */
+        if (has_news(a)) put_chunk(c, a, false);
+        put_chunk(c, a, true);
+    }
+}
+
+/* The prompt in front of the first event. False: not all of it could be handed over yet. */
+static bool pump_prompt(struct call *c, struct answer *a) {
+    bool failed = a->event.finish == QUIRE_ABORT || a->event.finish == QUIRE_FAILED;
+    if (a->started || failed) return true;
+    if (!c->streaming) {
+        answer_skip_prompt(c, a);
+    } else {
+        for (bool more = true; more;) {
+            if (exchange_congested(c->x) || c->status) return false;
+            more = answer_prompt(c, a);
+            if (more) put_chunk(c, a, false); /* the last piece goes with the first token */
+        }
+    }
+    a->started = true;
+    return true;
 }
 
 static void pump_answer(struct call *c, struct answer *a) {
     struct quire_event e;
     while (a->finish == QUIRE_RUNNING && !c->status && !(c->streaming && exchange_congested(c->x)) &&
-           quire_poll(a->stream, &e)) {
+           (a->has_event || quire_poll(a->stream, &a->event))) {
         if (!c->first_token_us) c->first_token_us = clock_us();
-        if (!a->started) answer_prompt(c, a);
-        a->started = true;
+        a->has_event = true;
+        if (!pump_prompt(c, a)) return;
+        a->has_event = false;
+        e = a->event;
         answer_event(c, a, &e);
         if (e.finish != QUIRE_RUNNING)
             end_answer(c, a, &e);
-        else if (c->streaming && has_news(c, a)) {
-            response_chunk(c, a, false, &c->loop->out);
-            a->role_sent = true;
-            answer_clear(a);
-        }
+        else if (c->streaming && has_news(a))
+            put_chunk(c, a, false);
     }
 }
 
+static void call_rendered(struct loop *loop, struct loop_node *node) {
+    struct call *c = call_of_node(node);
+    (void)loop;
+    if (atomic_load(&c->gone) || exchange_gone(c->x))
+        end_gone(c);
+    else
+        reply_body(c);
+}
+
+static void work_on_answer(struct work *w) {
+    struct call *c = call_of_work(w);
+    call_render(c);
+    give_back(c, call_rendered);
+}
+
 static void finish_whole(struct call *c) {
-    struct buf body = BUF_INIT;
-    response_whole(c, &body);
-    count(c, buf_ok(&body) ? OUTCOME_OK : OUTCOME_FAILED);
-    route_reply(c->serve, c->x, 200, "application/json", &body, 0);
-    log_access(c, 200);
-    buf_free(&body);
-    call_free(c);
+    bool large = c->held_bytes > RENDER_INLINE_BYTES; /* scores of the prompt count, too */
+    list_remove(c);
+    c->work.run = work_on_answer;
+    if (large && !workers_submit(c->serve->workers, &c->work)) return;
+    call_render(c);
+    reply_body(c);
 }
 
 static void finish_stream(struct call *c) {
@@ -330,28 +276,30 @@ static void finish_stream(struct call *c) {
         buf_puts(out, "data: [DONE]\n\n");
     }
     count(c, c->status ? api_error_outcome(c->status) : OUTCOME_OK);
-    exchange_stream_end(c->x, out->data, out->len);
-    log_access(c, c->status ? c->status : 200);
+    if (buf_ok(out))
+        exchange_stream_end(c->x, out->data, out->len);
+    else
+        exchange_stream_abort(c->x);
+    access_log_call(c, c->status ? c->status : 200);
     buf_clear(out);
     call_free(c);
 }
 
-/* Hands over what has been written so far, so that congestion shows before the next choice adds to it. */
-static void flush(struct call *c) {
-    if (!c->loop->out.len) return;
-    exchange_stream_write(c->x, c->loop->out.data, c->loop->out.len);
-    buf_clear(&c->loop->out);
-    c->last_write_us = clock_us();
+/* What a whole answer has grown to. */
+static void hold_answers(struct call *c) {
+    size_t bytes = c->score_bytes;
+    for (size_t i = 0; i < c->n_answers; i++) bytes += answer_bytes(&c->answers[i]);
+    if (bytes > c->held_bytes && !call_hold(c, bytes))
+        fail(c, 503, QUIRE_EBUSY,
+             "unfinished answers take too much memory here; ask for fewer or shorter ones, or stream them");
 }
 
-/* Delivers what is there. May free the call. */
+/* Delivers what there is. May free the call. */
 static void pump_call(struct call *c) {
     if (exchange_gone(c->x)) return; /* call_gone is due */
     buf_clear(&c->loop->out);
-    for (size_t i = 0; i < c->n_answers; i++) {
-        pump_answer(c, &c->answers[i]);
-        if (c->loop->out.len > FLUSH_BYTES) flush(c);
-    }
+    for (size_t i = 0; i < c->n_answers; i++) pump_answer(c, &c->answers[i]);
+    if (!c->streaming) hold_answers(c);
     if (c->status && !c->streaming) {
         reply_error(c);
     } else if (c->status || c->n_finished == c->n_answers) {
@@ -372,10 +320,7 @@ static void call_ready(struct loop *loop, struct loop_node *node) {
     } else if (c->err.code) {
         reply_error(c);
     } else if (!c->n_answers) {
-        count(c, OUTCOME_OK);
-        route_reply(c->serve, c->x, 200, "application/json", &c->body, 0);
-        log_access(c, 200);
-        call_free(c);
+        reply_body(c);
     } else {
         c->streaming = c->request.stream;
         if (c->streaming) begin_stream(c);
@@ -409,12 +354,19 @@ void serve_loop_pump(struct serve_loop *l) {
     }
 }
 
-void serve_loop_keep_alive(struct serve_loop *l) {
+/* Streams get their cancellation as an error, whole answers as a 503. */
+static void cancel(struct call *c) {
+    for (size_t i = 0; i < c->n_answers && !c->cancelled; i++) quire_cancel(c->answers[i].stream);
+    c->cancelled = true;
+}
+
+void serve_loop_tick(struct serve_loop *l) {
     static const char comment[] = ": keep-alive\n\n";
-    uint64_t now = clock_us();
+    uint64_t now = clock_us(), silence_us = (uint64_t)l->serve->config.keep_alive_comment_ms * 1000;
+    bool end = now >= atomic_load(&l->serve->cancel_at_us);
     for (struct call *c = l->calls; c; c = c->next) {
-        if (!c->streaming || now - c->last_write_us < (uint64_t)l->serve->config.keep_alive_comment_ms * 1000)
-            continue;
+        if (end) cancel(c);
+        if (!c->streaming || now - c->last_write_us < silence_us || exchange_congested(c->x)) continue;
         exchange_stream_write(c->x, comment, sizeof comment - 1);
         c->last_write_us = now;
     }

@@ -6,7 +6,8 @@
 #include <string.h>
 
 static void reply(struct serve *s, struct exchange *x, unsigned status, const char *type, struct buf *body) {
-    route_reply(s, x, status, type, body, status == 503 ? 1 : 0);
+    route_reply(s, x, status, type, body, NULL);
+    access_log(s, x, buf_ok(body) ? status : 500);
     exchange_release(x);
     buf_free(body);
 }

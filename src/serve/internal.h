@@ -55,15 +55,25 @@ struct serve {
     int64_t started_unix_s;
     uint64_t id_prefix;
     _Atomic uint64_t next_id, outcomes[OUTCOMES];
+    _Atomic size_t held_bytes;     /* of config.max_answer_bytes */
+    _Atomic uint64_t cancel_at_us; /* end of the grace time of a drain; UINT64_MAX: none */
 };
 
 /* ---- route.c ---- */
 void route_request(struct serve *s, struct exchange *x);
-/* Replies with CORS and request-id headers, and counts nothing. */
+/* Replies with CORS and request-id headers; counts and logs nothing. id: of the answer, if the client gave
+ * none. */
 void route_reply(struct serve *s, struct exchange *x, unsigned status, const char *type,
-                 const struct buf *body, unsigned retry_after_s);
-/* Up to three headers every answer carries (CORS, Vary); returns how many. */
-size_t route_cors_headers(const struct serve *s, const struct exchange *x, struct http_header out[3]);
+                 const struct buf *body, const char *id);
+/* Headers that every answer carries: CORS, Vary, X-Request-Id. Returns how many. */
+#define ROUTE_HEADERS 4
+size_t route_headers(const struct serve *s, const struct exchange *x, const char *id,
+                     struct http_header out[ROUTE_HEADERS]);
+
+/* ---- access_log.c: one line for each request ---- */
+void access_log(const struct serve *s, const struct exchange *x, unsigned status);
+void access_log_call(const struct call *c, unsigned status);
+void access_log_refused(const struct serve *s, unsigned status, const char *why); /* it had no exchange */
 
 /* ---- api_error.c ---- */
 unsigned api_error_status(const struct error *e);
@@ -84,8 +94,8 @@ void handle_tokenize(struct serve *s, struct exchange *x);
 void handle_detokenize(struct serve *s, struct exchange *x);
 void call_gone(struct serve *s, struct exchange *x, enum exchange_gone why);
 void call_writable(struct serve *s, struct exchange *x);
-void serve_loop_pump(struct serve_loop *l);       /* delivers what the engine has produced */
-void serve_loop_keep_alive(struct serve_loop *l); /* SSE comments to silent streams */
+void serve_loop_pump(struct serve_loop *l); /* delivers what the engine has produced */
+void serve_loop_tick(struct serve_loop *l); /* comments to silent streams; the end of a drain */
 
 /* ---- answer.c: one choice ---- */
 
@@ -100,9 +110,11 @@ struct answer {
     struct buf logprobs; /* finished JSON entries, comma-separated, since the last chunk or all */
     struct buf token_logprobs, top_logprobs, offsets; /* the parallel arrays of completions */
     struct buf token_ids;
-    size_t n_new_tokens;     /* in the buffers above */
-    size_t chars;            /* characters of text so far, for text_offset */
-    bool started, role_sent; /* the first event has come; the first chunk has left */
+    size_t n_new_tokens;      /* in the buffers above */
+    size_t n_echoed;          /* prompt positions that are in the stream */
+    size_t chars;             /* characters of text so far, for text_offset */
+    struct quire_event event; /* if has_event: taken from the engine, waits for the prompt before it */
+    bool has_event, started, role_sent; /* started: the prompt is done; role_sent: the first chunk has left */
     enum quire_finish finish;
     const char *stop_reason;
     int64_t stop_token;
@@ -111,8 +123,14 @@ struct answer {
 
 /* Takes one event. With streaming the caller then sends and clears text and logprobs. */
 void answer_event(struct call *c, struct answer *a, const struct quire_event *e);
-void answer_prompt(struct call *c, struct answer *a); /* echo and prompt scores; before the first event */
-void answer_clear(struct answer *a);                  /* what a chunk has taken */
+/* Echo, once the first event has come and before it is taken. A stream gets it in pieces: true while more is
+ * due; a whole answer skips it now and has it put in front when it is rendered. */
+bool answer_prompt(struct call *c, struct answer *a);
+void answer_skip_prompt(struct call *c, struct answer *a);
+void answer_prepend_prompt(struct call *c, struct answer *a);
+bool answer_ok(const struct answer *a);      /* no buffer has failed */
+size_t answer_bytes(const struct answer *a); /* of its buffers */
+void answer_clear(struct answer *a);         /* what a chunk has taken */
 void answer_free(struct answer *a);
 
 /* ---- prompt.c: what a worker does ---- */
@@ -145,11 +163,20 @@ struct call {
     struct error err;
     unsigned status; /* of a failure; 0 while none */
     atomic_bool gone;
-    bool streaming, listed, counted;
+    bool streaming, listed, counted, cancelled;
     char id[SERVE_ID_BYTES];
+    int64_t created_unix_s;
     uint64_t last_write_us, first_token_us;
+    size_t held_bytes, score_bytes; /* its part of serve.held_bytes; of that, for scores of the prompt */
     enum request_kind kind;
 };
+
+/* Sets the call's part of the memory for answers; false, with nothing changed, when that is not there. */
+bool call_hold(struct call *c, size_t bytes);
+
+/* ---- call_work.c: the worker's side ---- */
+void call_work(struct call *c);   /* parse, template, tokens, submission or the finished answer in body */
+void call_render(struct call *c); /* the whole answer into body */
 
 /* ---- response.c: JSON shapes ---- */
 void response_whole(const struct call *c, struct buf *out);

@@ -5,12 +5,17 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Deepest nesting of brackets outside strings. Runs before the parser, so it must not trust the text to be
- * JSON. */
-static bool too_deep(const char *text, size_t len) {
+struct shape {
+    size_t depth,
+        values; /* deepest nesting of brackets outside strings; values, never fewer than there are */
+};
+
+/* Runs before the parser, so it must not trust the text to be JSON. Stops where a limit is passed. */
+static struct shape scan(const char *text, size_t len) {
+    struct shape s = {0, 1};
     size_t depth = 0;
     bool in_string = false;
-    for (size_t i = 0; i < len; i++) {
+    for (size_t i = 0; i < len && s.depth <= JSON_IN_MAX_DEPTH && s.values <= JSON_IN_MAX_VALUES; i++) {
         char c = text[i];
         if (in_string) {
             if (c == '\\')
@@ -20,20 +25,27 @@ static bool too_deep(const char *text, size_t len) {
         } else if (c == '"') {
             in_string = true;
         } else if (c == '{' || c == '[') {
-            if (++depth > JSON_IN_MAX_DEPTH) return true;
+            s.values++;
+            if (++depth > s.depth) s.depth = depth;
+        } else if (c == ',') {
+            s.values++;
         } else if ((c == '}' || c == ']') && depth) {
             depth--;
         }
     }
-    return false;
+    return s;
 }
 
 int json_in_object(const char *text, size_t len, json_t **out, struct error *err) {
     if (!len) return error_set(err, QUIRE_EFORMAT, "the request body is empty; expected a JSON object");
-    if (too_deep(text, len))
+    struct shape shape = scan(text, len);
+    if (shape.depth > JSON_IN_MAX_DEPTH)
         return error_set(err, QUIRE_ELIMIT,
                          "the request body is nested too deep; at most %d levels are allowed",
                          JSON_IN_MAX_DEPTH);
+    if (shape.values > JSON_IN_MAX_VALUES)
+        return error_set(err, QUIRE_ELIMIT, "the request body has too many values; at most %d are allowed",
+                         JSON_IN_MAX_VALUES);
     json_error_t e;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
     if (!root)

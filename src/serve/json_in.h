@@ -14,10 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define JSON_IN_MAX_DEPTH 64
+#define JSON_IN_MAX_DEPTH  64
+#define JSON_IN_MAX_VALUES 500000 /* a parsed value takes some 40 bytes, even where its text has two */
 
-/* Parses a whole body into an object. QUIRE_EFORMAT with line and column, QUIRE_ELIMIT when nested too deep.
- * Duplicate keys, NaN, trailing text and invalid UTF-8 are refused. The caller owns *out. */
+/* Parses a whole body into an object. QUIRE_EFORMAT with line and column, QUIRE_ELIMIT when nested too deep
+ * or with too many values. Duplicate keys, NaN, trailing text and invalid UTF-8 are refused. The caller owns
+ * *out. */
 int json_in_object(const char *text, size_t len, json_t **out, struct error *err);
 
 /* Each leaves *out alone when the field is absent or null. field: static name, for messages and error.param.

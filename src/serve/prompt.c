@@ -15,6 +15,9 @@
 static int too_long(const struct serve *s, const struct request *r, size_t n_tokens, bool exact,
                     struct error *err) {
     const char *param = r->messages ? "messages" : "prompt";
+    if (r->kind == REQUEST_TOKENIZE)
+        return error_param(err, QUIRE_EINVAL, param, "the text has more than %zu tokens; no more are counted",
+                           n_tokens);
     return error_param(
         err, QUIRE_ELIMIT, param,
         "the prompt has %s%zu tokens; with max_tokens %zu the model's limit is %zu in all (max_model_len)",
@@ -89,12 +92,15 @@ static int build_chat(const struct serve *s, struct request *r, struct token_pro
     int rc = chat_template_render(s->text.chat_template, &in, &rendering, err);
     json_decref(vars);
     if (rc) {
-        if (rc != QUIRE_ENOMEM) err->code = QUIRE_EINVAL; /* the conversation does not suit the template */
-        return rc;
+        if (rc == QUIRE_ENOMEM) return rc;
+        err->param = "messages";
+        return err->code = QUIRE_EINVAL; /* the conversation does not suit the template */
     }
     if (r->continue_final_message) rc = cut_after_final(r, &rendering, err);
     clip_content(&rendering);
-    unsigned flags = TOKENIZE_SPECIAL | (r->kind == REQUEST_CHAT && r->add_special_tokens ? TOKENIZE_ADD : 0);
+    /* Templates write BOS themselves: more is added only where the request says so. */
+    bool add = r->add_special_given && r->add_special_tokens;
+    unsigned flags = TOKENIZE_SPECIAL | (add ? TOKENIZE_ADD : 0);
     if (!rc)
         rc = encode(s, r, rendering.text.data ? rendering.text.data : "", rendering.text.len, flags,
                     rendering.content, rendering.n_content, &out->ids, err);

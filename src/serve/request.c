@@ -31,7 +31,7 @@ static int parse_fields(struct request_parser *p, struct error *err) {
     json_object_foreach(p->r->root, key, value) {
         const struct request_field *f = find_field(key);
         if (!f || !(f->kinds & p->r->kind)) return unknown_field(p->r->kind, key, err);
-        if (json_is_null(value) || !f->parse) continue;
+        if (json_is_null(value)) continue;
         int rc = f->parse(p, f->name, value, err);
         if (rc) return rc;
     }
@@ -56,11 +56,15 @@ static int check_together(struct request *r, struct error *err) {
     if (r->has_max_tokens && s->min_tokens > s->max_tokens)
         return error_param(err, QUIRE_EINVAL, "min_tokens", "min_tokens is %zu, more than max_tokens %zu",
                            s->min_tokens, s->max_tokens);
+    if (r->stream && s->n_prompt_logprobs >= 0)
+        return error_param(err, QUIRE_EUNSUPPORTED, "prompt_logprobs",
+                           "prompt_logprobs cannot be streamed; leave out \"stream\"");
     if (r->continue_final_message && r->add_generation_prompt &&
         json_object_get(r->root, "add_generation_prompt"))
         return error_param(err, QUIRE_EINVAL, "continue_final_message",
                            "continue_final_message and add_generation_prompt exclude each other");
     if (r->continue_final_message) r->add_generation_prompt = false;
+    if (r->hide_tools) r->tools = NULL;
     /* Scores of an echoed prompt are prompt_logprobs under another name. */
     if (r->echo && s->n_logprobs >= 0 && s->n_prompt_logprobs < s->n_logprobs)
         s->n_prompt_logprobs = s->n_logprobs;
@@ -93,10 +97,19 @@ int request_parse(enum request_kind kind, const char *body, size_t len, const st
     return rc;
 }
 
-void request_free(struct request *r) {
+void request_forget(struct request *r) {
     json_decref(r->root);
+    r->root = r->messages = r->tools = r->documents = r->template_kwargs = NULL;
+    r->prompts = NULL;
+    r->n_prompts = 0;
+    r->sampling.n_stop = 0;
+    r->sampling.stop = NULL;
+    r->cache_salt = NULL;
+}
+
+void request_free(struct request *r) {
+    request_forget(r);
     arena_free(&r->arena);
-    r->root = NULL;
 }
 
 void request_print_fields(FILE *out) {

@@ -40,17 +40,19 @@ struct request {
     enum request_kind kind;
     struct arena arena; /* everything below that is not borrowed from root */
     json_t *root;       /* owned */
-    const char *model;  /* NULL if not given */
+    const char *model;  /* in the arena; NULL if not given */
 
     /* completions, tokenize */
     struct request_prompt *prompts;
     size_t n_prompts;
     bool echo, add_special_tokens;
+    bool add_special_given;
 
     /* chat, tokenize */
     json_t *messages, *tools, *documents, *template_kwargs; /* messages normalised, see request_chat.c */
     bool add_generation_prompt, continue_final_message;
 
+    bool hide_tools; /* tool_choice none */
     bool stream, include_usage, continuous_usage;
     bool skip_special_tokens, return_token_ids, return_token_strs;
     bool has_max_tokens; /* else the room left */
@@ -65,6 +67,9 @@ struct request {
 int request_parse(enum request_kind kind, const char *body, size_t len, const struct request_limits *limits,
                   struct request *out, struct error *err);
 void request_free(struct request *r);
+/* Frees the JSON, and with it prompts, messages and what else points into it; model and sampling stay, but
+ * for stop strings and the cache salt. */
+void request_forget(struct request *r);
 
 /* One line for each field of the table: name, endpoints, type, what is allowed. For the docs. */
 void request_print_fields(FILE *out);
@@ -79,8 +84,7 @@ struct request_parser {
 struct request_field {
     const char *name;
     unsigned kinds; /* endpoints that take it */
-    /* NULL: accepted and without effect (documented). Called for every field of the table that is present and
-     * not null. */
+    /* Called for every field of the table that is present and not null. */
     int (*parse)(struct request_parser *p, const char *name, const json_t *value, struct error *err);
     const char *type, *help;
 };

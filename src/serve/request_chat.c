@@ -168,7 +168,11 @@ int request_parse_tools(struct request_parser *p, const char *name, const json_t
 int request_parse_tool_choice(struct request_parser *p, const char *name, const json_t *value,
                               struct error *err) {
     const char *choice = json_string_value(value);
-    if (choice && (!strcmp(choice, "auto") || !strcmp(choice, "none"))) return 0;
+    p->r->hide_tools = choice && !strcmp(choice, "none");
+    if (p->r->hide_tools || (choice && !strcmp(choice, "auto"))) return 0;
+    if (choice && strcmp(choice, "required"))
+        return error_param(err, QUIRE_EINVAL, name, "%s is \"%.40s\"; allowed are \"auto\" and \"none\"",
+                           name, choice);
     return error_param(
         err, QUIRE_EUNSUPPORTED, name,
         "%s can be \"auto\" or \"none\"; a required or named call cannot be enforced by this version", name);

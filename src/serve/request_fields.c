@@ -21,11 +21,21 @@ static int get_int(struct request_parser *p, const char *name, int64_t min, int6
     return json_in_int(p->r->root, name, min, max, out, err);
 }
 
+static int of_type(const char *name, const json_t *value, bool ok, const char *wanted, struct error *err) {
+    return ok ? 0
+              : error_param(err, QUIRE_EINVAL, name, "%s must be %s, not %s", name, wanted,
+                            json_in_type_name(value));
+}
+
 FIELD parse_model(ARGS) {
     const json_t *s = NULL;
     int rc = json_in_string(p->r->root, name, 1, 1024, &s, err);
-    if (!rc) p->r->model = json_string_value(s);
-    return rc;
+    if (rc) return rc;
+    p->r->model = arena_strndup(&p->r->arena, json_string_value(s), json_string_length(s));
+    if (!p->r->model) return error_set(err, QUIRE_ENOMEM, "out of memory while reading the request");
+    if (strlen(p->r->model) != json_string_length(s))
+        return error_param(err, QUIRE_EINVAL, name, "%s may not hold NUL bytes", name);
+    return 0;
 }
 
 FIELD parse_temperature(ARGS) {
@@ -117,6 +127,7 @@ FIELD parse_skip_special(ARGS) {
     return json_in_bool(p->r->root, name, &p->r->skip_special_tokens, err);
 }
 FIELD parse_add_special(ARGS) {
+    p->r->add_special_given = true;
     return json_in_bool(p->r->root, name, &p->r->add_special_tokens, err);
 }
 FIELD parse_token_ids_out(ARGS) {
@@ -167,9 +178,8 @@ FIELD parse_prompt_logprobs(ARGS) {
 
 FIELD parse_stream_options(ARGS) {
     static const char *const known[] = {"include_usage", "continuous_usage_stats", "include_obfuscation"};
-    if (!json_is_object(value))
-        return error_param(err, QUIRE_EINVAL, name, "%s must be an object, not %s", name,
-                           json_in_type_name(value));
+    int rc = of_type(name, value, json_is_object(value), "an object", err);
+    if (rc) return rc;
     if (!json_is_true(json_object_get(p->r->root, "stream")))
         return error_param(err, QUIRE_EINVAL, name, "%s needs \"stream\": true", name);
     const char *key;
@@ -206,9 +216,8 @@ FIELD parse_cache_salt(ARGS) {
 }
 
 FIELD parse_documents(ARGS) {
-    if (!json_is_array(value))
-        return error_param(err, QUIRE_EINVAL, name, "%s must be an array, not %s", name,
-                           json_in_type_name(value));
+    int rc = of_type(name, value, json_is_array(value), "an array", err);
+    if (rc) return rc;
     p->r->documents = (json_t *)value;
     return 0;
 }
@@ -247,6 +256,16 @@ FIELD parse_reasoning_effort(ARGS) {
                        name);
 }
 
+FIELD ignore_string(ARGS) {
+    return of_type(name, value, json_is_string(value), "a string", err);
+}
+FIELD ignore_bool(ARGS) {
+    return of_type(name, value, json_is_boolean(value), "true or false", err);
+}
+FIELD ignore_object(ARGS) {
+    return of_type(name, value, json_is_object(value), "an object", err);
+}
+
 FIELD refuse_template(ARGS) {
     return error_param(err, QUIRE_EUNSUPPORTED, name,
                        "%s in a request is refused; the operator sets it with --chat-template FILE", name);
@@ -266,9 +285,8 @@ FIELD refuse_functions(ARGS) {
 }
 
 FIELD parse_tokens(ARGS) {
-    if (!json_is_array(value))
-        return error_param(err, QUIRE_EINVAL, name, "%s must be an array of token ids, not %s", name,
-                           json_in_type_name(value));
+    int rc = of_type(name, value, json_is_array(value), "an array of token ids", err);
+    if (rc) return rc;
     p->r->prompts = arena_array(&p->r->arena, 1, sizeof *p->r->prompts);
     if (!p->r->prompts) return error_set(err, QUIRE_ENOMEM, "out of memory while reading the request");
     p->r->n_prompts = 1;
@@ -308,7 +326,7 @@ const struct request_field request_fields[] = {
     {"logit_bias", GEN, request_parse_bias, "object", "token id to -100 … 100, up to 4096 entries"},
     {"logprobs", GEN, parse_logprobs, "integer (completions), boolean (chat)", "0 to 20"},
     {"top_logprobs", REQUEST_CHAT, parse_top_logprobs, "integer", "0 to 20, with logprobs true"},
-    {"prompt_logprobs", GEN, parse_prompt_logprobs, "integer", "0 to 20"},
+    {"prompt_logprobs", GEN, parse_prompt_logprobs, "integer", "0 to 20; not with stream"},
     {"echo", REQUEST_COMPLETION, parse_echo, "boolean", "put the prompt in front of the answer"},
     {"stream", GEN, parse_stream, "boolean", "server-sent events"},
     {"stream_options", GEN, parse_stream_options, "object",
@@ -331,19 +349,20 @@ const struct request_field request_fields[] = {
     {"documents", CHATS, parse_documents, "array", "for templates that take documents"},
     {"tools", CHATS, request_parse_tools, "array",
      "shown to the model; calls come back as text in this version"},
-    {"tool_choice", REQUEST_CHAT, request_parse_tool_choice, "string", "auto or none"},
+    {"tool_choice", REQUEST_CHAT, request_parse_tool_choice, "string",
+     "auto, or none: the tools are not shown"},
     {"parallel_tool_calls", REQUEST_CHAT, parse_only_true, "boolean", "only true"},
     {"reasoning_effort", REQUEST_CHAT, parse_reasoning_effort, "string", "given to the chat template"},
     {"response_format", GEN, parse_response_format, "object", "only {\"type\": \"text\"}"},
     {"modalities", REQUEST_CHAT, parse_modalities, "array", "only [\"text\"]"},
     {"spaces_between_special_tokens", GEN, parse_only_true, "boolean", "only true"},
     {"use_beam_search", GEN, parse_only_false, "boolean", "only false"},
-    {"user", GEN, NULL, "string", "no effect"},
-    {"metadata", GEN, NULL, "object", "no effect"},
-    {"store", GEN, NULL, "boolean", "no effect: nothing is stored"},
-    {"service_tier", GEN, NULL, "string", "no effect"},
-    {"safety_identifier", GEN, NULL, "string", "no effect"},
-    {"prompt_cache_key", GEN, NULL, "string", "no effect: prefixes are found by content"},
+    {"user", GEN, ignore_string, "string", "no effect"},
+    {"metadata", GEN, ignore_object, "object", "no effect"},
+    {"store", GEN, ignore_bool, "boolean", "no effect: nothing is stored"},
+    {"service_tier", GEN, ignore_string, "string", "no effect"},
+    {"safety_identifier", GEN, ignore_string, "string", "no effect"},
+    {"prompt_cache_key", GEN, ignore_string, "string", "no effect: prefixes are found by content"},
     {"chat_template", CHATS, refuse_template, "", "refused"},
     {"guided_json", GEN, refuse_constraint, "", "refused"},
     {"guided_regex", GEN, refuse_constraint, "", "refused"},

@@ -123,6 +123,7 @@ int request_parse_stop_ids(struct request_parser *p, const char *name, const jso
 
 static bool parse_id_key(const char *key, size_t n_vocab, uint32_t *out) {
     if (key[0] < '0' || key[0] > '9' || strlen(key) > 10) return false;
+    if (key[0] == '0' && key[1]) return false; /* one spelling for one token */
     char *end;
     unsigned long long id = strtoull(key, &end, 10);
     if (*end || id >= n_vocab) return false;

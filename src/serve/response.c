@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 const char *response_finish_name(enum quire_finish f) {
     switch (f) {
@@ -26,7 +25,7 @@ static void head(const struct call *c, struct json_out *j, bool chunk) {
     json_out_key(j, "object");
     json_out_str(j, !chat(c) ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion");
     json_out_key(j, "created");
-    json_out_i64(j, (int64_t)time(NULL));
+    json_out_i64(j, c->created_unix_s);
     json_out_key(j, "model");
     json_out_str(j, c->request.model ? c->request.model : c->serve->config.model_names[0]);
     json_out_key(j, "system_fingerprint");
@@ -70,7 +69,8 @@ static void raw_array(struct json_out *j, const char *key, const struct buf *ite
     buf_append(&text, items->data, items->len);
     buf_putc(&text, ']');
     json_out_key(j, key);
-    json_out_raw(j, buf_ok(&text) ? text.data : "[]", buf_ok(&text) ? text.len : 2);
+    json_out_raw(j, text.data ? text.data : "", text.len);
+    if (!buf_ok(&text)) j->out->failed = true;
     buf_free(&text);
 }
 
@@ -187,10 +187,8 @@ static void whole_choice(const struct call *c, const struct answer *a, struct js
     logprobs(c, a, j);
     finish(c, a, true, j);
     if (!chat(c) && c->request.sampling.n_prompt_logprobs >= 0) prompt_logprobs(c, a, j);
-    if (c->request.return_token_ids) {
-        prompt_ids(c, a, j);
-        raw_array(j, "token_ids", &a->token_ids);
-    }
+    if (!chat(c) && c->request.return_token_ids) prompt_ids(c, a, j);
+    if (c->request.return_token_ids) raw_array(j, "token_ids", &a->token_ids);
     json_out_obj_end(j);
 }
 
@@ -204,6 +202,7 @@ void response_whole(const struct call *c, struct buf *out) {
     json_out_arr_end(&j);
     usage(c, &j);
     if (chat(c) && c->request.sampling.n_prompt_logprobs >= 0) prompt_logprobs(c, &c->answers[0], &j);
+    if (chat(c) && c->request.return_token_ids) prompt_ids(c, &c->answers[0], &j);
     json_out_obj_end(&j);
 }
 
@@ -242,14 +241,17 @@ void response_chunk(const struct call *c, const struct answer *a, bool ended, st
     }
     logprobs(c, a, &j);
     finish(c, a, ended, &j);
-    if (first && c->request.sampling.n_prompt_logprobs >= 0) prompt_logprobs(c, a, &j);
-    if (c->request.return_token_ids) {
-        if (first) prompt_ids(c, a, &j);
-        raw_array(&j, "token_ids", &a->token_ids);
-    }
+    if (!chat(c) && c->request.return_token_ids && first) prompt_ids(c, a, &j);
+    if (c->request.return_token_ids) raw_array(&j, "token_ids", &a->token_ids);
     json_out_obj_end(&j);
     json_out_arr_end(&j);
-    if (c->request.continuous_usage) usage(c, &j);
+    if (chat(c) && c->request.return_token_ids && first && !a->index) prompt_ids(c, a, &j);
+    if (c->request.continuous_usage) {
+        usage(c, &j);
+    } else if (c->request.include_usage) {
+        json_out_key(&j, "usage"); /* of the last chunk */
+        json_out_null(&j);
+    }
     json_out_obj_end(&j);
     buf_puts(out, "\n\n");
 }

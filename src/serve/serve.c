@@ -8,12 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TICK_MS        100
+#define CANCEL_MS      2000              /* after the grace time: cancelled requests are told so */
+#define CONN_OUT_BYTES ((size_t)1 << 20) /* of one connection that waits for its reader */
+
 void serve_config_init(struct serve_config *c) {
     *c = (struct serve_config){.port = 8000,
                                .n_loops = 1,
                                .n_workers = 2,
                                .max_connections = 4096,
-                               .max_body_bytes = (size_t)32 << 20,
+                               .max_body_bytes = (size_t)8 << 20,
+                               .max_answer_bytes = (size_t)64 << 20,
                                .max_logprobs = QUIRE_MAX_LOGPROBS,
                                .keep_alive_comment_ms = 15000,
                                .stall_ms = 30000,
@@ -38,8 +43,8 @@ static void run_wake(struct loop *loop, struct loop_node *node) {
 
 static void tick(void *user) {
     struct serve_loop *l = user;
-    serve_loop_keep_alive(l);
-    loop_timer_arm(l->timer, 1000);
+    serve_loop_tick(l);
+    loop_timer_arm(l->timer, TICK_MS);
 }
 
 static void on_loop_start(void *user, struct loop *loop) {
@@ -50,7 +55,7 @@ static void on_loop_start(void *user, struct loop *loop) {
     l->wake.run = run_wake;
     l->waker = (struct quire_waker){wake_loop, l};
     l->timer = loop_timer_new(loop, tick, l);
-    if (l->timer) loop_timer_arm(l->timer, 1000);
+    if (l->timer) loop_timer_arm(l->timer, TICK_MS);
 }
 
 static void on_loop_stop(void *user, struct loop *loop) {
@@ -78,6 +83,7 @@ static void on_refuse(void *user, unsigned status, const char *text, struct buf 
     error_set(&e, e.code, "%s", text);
     api_error_body(body, status, &e);
     atomic_fetch_add_explicit(&s->outcomes[api_error_outcome(status)], 1, memory_order_relaxed);
+    access_log_refused(s, status, text);
     *content_type = "application/json";
 }
 
@@ -117,6 +123,9 @@ static int open_port(struct serve *s, struct error *err) {
     n.n_loops = c->n_loops;
     n.max_connections = c->max_connections;
     n.body_bytes = c->max_body_bytes;
+    n.body_total_bytes = 4 * c->max_body_bytes;
+    /* The first chunk may carry the whole prompt as token ids. */
+    n.hard_bytes = size_max(CONN_OUT_BYTES, CONN_OUT_BYTES / 2 + 8 * s->limits.max_model_len);
     n.stall_ms = c->stall_ms;
     n.user = s;
     n.log = c->log;
@@ -136,6 +145,7 @@ int serve_start(const struct serve_config *config, const struct model_text *text
     s->config = *config;
     s->text = *text;
     s->engine = engine;
+    atomic_init(&s->cancel_at_us, UINT64_MAX);
     int rc = prepare(s, err);
     if (!rc) rc = open_port(s, err);
     if (rc) {
@@ -152,16 +162,22 @@ uint16_t serve_port(const struct serve *s) {
 }
 
 void serve_drain(struct serve *s, unsigned grace_ms) {
-    server_drain(s->server, grace_ms);
+    uint64_t end = clock_us() + (uint64_t)grace_ms * 1000, before = atomic_load(&s->cancel_at_us);
+    while (end < before && !atomic_compare_exchange_weak(&s->cancel_at_us, &before, end)) {}
+    server_drain(s->server, grace_ms + CANCEL_MS);
 }
 
 void serve_stop(struct serve *s, unsigned grace_ms) {
     if (s->server) {
-        server_drain(s->server, grace_ms);
+        serve_drain(s, grace_ms);
         server_stop(s->server); /* workers still run: they bring calls back to be released */
     }
     workers_stop(s->workers);
     s->workers = NULL;
+}
+
+void serve_print_fields(FILE *out) {
+    request_print_fields(out);
 }
 
 void serve_free(struct serve *s) {

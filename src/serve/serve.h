@@ -38,6 +38,7 @@ struct serve_config {
     size_t n_loops, n_workers;
     size_t max_connections, max_body_bytes;
     size_t max_logprobs;
+    size_t max_answer_bytes; /* of all unfinished answers that are not streamed, and of prompt scores */
     unsigned keep_alive_comment_ms; /* an SSE comment after this silence */
     unsigned stall_ms;              /* a reader that takes nothing for this long is closed */
     unsigned unhealthy_ms;          /* /health fails when work is due and no step has ended for this long */
@@ -55,11 +56,16 @@ struct serve;
 int serve_start(const struct serve_config *config, const struct model_text *text, struct quire_engine *engine,
                 struct serve **out, struct error *err);
 uint16_t serve_port(const struct serve *s);
-/* Stops accepting, lets what runs finish for grace_ms, cancels the rest. Then the engine has no stream of ours left, but it may
- * still be in a waker: shut it down before serve_free. */
+/* Stops accepting, lets what runs finish for grace_ms, cancels the rest (streams end with an error, others
+ * are answered 503). Then the engine has no stream of ours left, but it may still be in a waker: shut it down
+ * before serve_free. */
 void serve_stop(struct serve *s, unsigned grace_ms);
 void serve_free(struct serve *s); /* NULL allowed */
 /* Any thread, once or more: starts the drain of serve_stop without waiting for it. */
 void serve_drain(struct serve *s, unsigned grace_ms);
+
+/* For the docs, as Markdown tables: routes; request fields. */
+void serve_print_routes(FILE *out);
+void serve_print_fields(FILE *out);
 
 #endif
