@@ -323,15 +323,16 @@ static void on_write(struct bufferevent *bev, void *arg) {
 }
 
 static void on_end(struct conn *c) {
-    bool cut = c->exchange && c->exchange->started;
     struct exchange *x = c->exchange;
+    bool cut = x && x->started;
     c->exchange = NULL;
     c->peer_ended = true;
+    drop_reader(c);
     if (x) exchange_lost(x, GONE_CLIENT);
     if (cut || c->state == CONN_LINGER || !conn_pending_bytes(c))
         conn_free(c);
     else
-        c->state = CONN_FLUSH; /* complete answers; its reading side may still be open */
+        start_flush(c); /* complete answers; its reading side may still be open */
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg) {
@@ -367,7 +368,7 @@ static void time_out(struct conn *c) {
         conn_free(c);
     } else if (!c->reader) {
         count_add(&n->idle_timeouts, 1);
-        c->state == CONN_READ &&conn_pending_bytes(c) ? start_flush(c) : conn_free(c);
+        conn_close_idle(c);
     } else if (c->exchange) {
         count_add(&n->body_timeouts, 1);
         refuse(c, 408, "the request's body did not arrive in time");
@@ -407,6 +408,17 @@ static struct bufferevent *new_bufferevent(struct conn *c) {
     return bev;
 }
 
+/* Small writes leave at once. A peer that vanished without a word, which a queued request would never notice,
+ * is found within a minute. */
+static void set_tcp_options(int fd) {
+    const int on = 1, idle_s = 30, interval_s = 10, n_probes = 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &n_probes, sizeof n_probes);
+}
+
 void conn_open(struct loop *loop, struct loop_node *arrival) {
     struct conn *c = (struct conn *)arrival;
     c->loop = loop;
@@ -421,8 +433,7 @@ void conn_open(struct loop *loop, struct loop_node *arrival) {
     if (c->next) c->next->prev = c;
     loop->conns = c;
 
-    int on = 1;
-    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* fails harmlessly on a unix socket */
+    if (strcmp(c->peer, "unix")) set_tcp_options(c->fd);
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     bufferevent_setwatermark(c->bev, EV_WRITE, config(c)->soft_bytes / 2, 0);
     bufferevent_set_max_single_write(c->bev, WRITE_BYTES_PER_EVENT);

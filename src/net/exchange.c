@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A body is given this much room at first; more as it comes, so that a Content-Length alone reserves nothing.
- */
+/* Room for a body at first; more as it comes, so that a Content-Length alone reserves little. */
 enum { FIRST_BODY_BYTES = 65536 };
 
 const char *exchange_gone_name(enum exchange_gone why) {
@@ -31,7 +30,7 @@ struct exchange *exchange_new(struct conn *c, const struct reader *r) {
     memcpy(x->peer, c->peer, sizeof x->peer);
     x->id = atomic_fetch_add(&c->loop->server->next_id, 1);
     x->stats.first_byte_us = r->first_byte_us;
-    if (!buf_reserve(&x->body, size_min(head->content_length, FIRST_BODY_BYTES))) {
+    if (head->content_length && !buf_reserve(&x->body, size_min(head->content_length, FIRST_BODY_BYTES))) {
         free(x);
         return NULL;
     }
@@ -243,8 +242,10 @@ int exchange_stream_write(struct exchange *x, const void *data, size_t n) {
     if (!n) return 0;
     x->stats.body_bytes += n;
     if (x->head.method == HTTP_HEAD) return 0;
-    size_t waiting;
-    if (!size_add(conn_pending_bytes(x->conn), n, &waiting) || waiting > cfg->hard_bytes) {
+    /* One large event is no overrun: only a producer that goes on against the soft limit meets the hard one.
+     */
+    size_t before = conn_pending_bytes(x->conn), waiting;
+    if (!size_add(before, n, &waiting) || (before > cfg->soft_bytes && waiting > cfg->hard_bytes)) {
         count_add(&counters(x)->overruns, 1);
         conn_doom(x->conn, GONE_OVERRUN);
         return QUIRE_ELIMIT;

@@ -15,8 +15,8 @@
  * Threads. All functions are for the exchange's loop thread, except that the request's data (the section so
  * named) never changes and may be read by any thread until the release.
  *
- * Callbacks never run inside a function of this header: a failed write or an overrun limit reports through
- * on_gone later, from the loop.
+ * on_request, on_gone and on_writable never run inside a function of this header: a failed write or an
+ * overrun limit reports through on_gone later, from the loop.
  *
  * Gone means: the connection was reset or closed, also half-closed (a client that shuts down its sending side
  * and goes on reading counts as gone; its complete answers already handed over are still delivered), or a
@@ -44,15 +44,14 @@ const char *exchange_gone_name(enum exchange_gone why); /* "client", "stalled", 
 
 uint64_t exchange_id(const struct exchange *x); /* 1, 2, ... in order of arrival on this server */
 enum http_method exchange_method(const struct exchange *x);
-const char *
-exchange_path(const struct exchange *x); /* percent-decoded, starts with '/' ("*" for OPTIONS *) */
+const char *exchange_path(const struct exchange *x);  /* percent-decoded, from '/' on; "*" for OPTIONS * */
 const char *exchange_query(const struct exchange *x); /* undecoded, without '?'; NULL if there is none */
-const char *exchange_header(const struct exchange *x,
-                            const char *name); /* first of that name, any case; or NULL */
+/* Value of the first header of that name (any case), or NULL. */
+const char *exchange_header(const struct exchange *x, const char *name);
 size_t exchange_n_headers(const struct exchange *x);
 void exchange_header_at(const struct exchange *x, size_t i, struct http_header *out);
-struct http1_span
-exchange_body(const struct exchange *x); /* whole, contiguous, NUL after the last byte; n may be 0 */
+/* Whole, contiguous, a NUL behind the last byte; n may be 0, data is never NULL. */
+struct http1_span exchange_body(const struct exchange *x);
 const char *exchange_peer(const struct exchange *x); /* "127.0.0.1:51034", "[::1]:51034", "unix" */
 struct loop *exchange_loop(const struct exchange *x);
 
@@ -69,8 +68,9 @@ int exchange_reply(struct exchange *x, unsigned status, const char *content_type
  * Returns as exchange_reply. */
 int exchange_stream_begin(struct exchange *x, unsigned status, const char *content_type,
                           const struct http_header *headers, size_t n_headers, struct error *err);
-/* Copies n bytes (0 is allowed and sends nothing). 0, or QUIRE_ECANCELED when gone, or QUIRE_ELIMIT when more
- * than hard_bytes are waiting: then the connection is closed and on_gone follows. */
+/* Copies n bytes (0 is allowed and sends nothing). 0, or QUIRE_ECANCELED when gone, or QUIRE_ELIMIT when the
+ * stream was congested and now more than hard_bytes would wait: then the connection is closed and on_gone
+ * follows. */
 int exchange_stream_write(struct exchange *x, const void *data, size_t n);
 /* As stream_write, then the end. The exchange is finished whatever is returned. */
 int exchange_stream_end(struct exchange *x, const void *data, size_t n);

@@ -63,8 +63,7 @@ struct loop {
 
 int loop_start(struct loop *loop, struct server *server, size_t index, struct error *err);
 void loop_wake(struct loop *loop); /* any thread: look for posts and for a drain */
-void loop_join(
-    struct loop *loop); /* waits for the thread, which ends when the server stops and all is closed */
+void loop_join(struct loop *loop); /* waits for the thread; it ends when the server stops and all is closed */
 void loop_destroy(struct loop *loop);     /* after loop_join */
 const char *loop_date(struct loop *loop); /* value of a Date header */
 
@@ -118,8 +117,7 @@ void conn_open(struct loop *loop, struct loop_node *arrival); /* run of conn.arr
 void conn_continue(struct conn *c);                           /* for connections that were due */
 void conn_sweep(struct conn *c, uint64_t now_us);             /* time-outs; may free c */
 void conn_close_idle(struct conn *c);                         /* drain: closes it if no request has begun */
-void conn_close(struct conn *c,
-                enum exchange_gone why); /* now, with on_gone if a response is pending; frees c */
+void conn_close(struct conn *c, enum exchange_gone why); /* now; on_gone if a response is pending; frees c */
 
 /* Body of an answer of the server's own, and its type (static): by on_refuse, or plain text. */
 const char *conn_refusal(const struct server_config *cfg, unsigned status, const char *text,
@@ -154,8 +152,8 @@ struct exchange *exchange_new(struct conn *c, const struct reader *r);
 /* Appends to the request's body. 0, or the status to refuse the request with. */
 unsigned exchange_take(struct exchange *x, struct http1_span fragment);
 void exchange_deliver(struct exchange *x); /* calls on_request; x may be freed on return */
-void exchange_lost(struct exchange *x,
-                   enum exchange_gone why); /* the connection closes: on_gone; x may be freed */
+/* The connection closes: on_gone. x may be freed on return. */
+void exchange_lost(struct exchange *x, enum exchange_gone why);
 void exchange_free(struct exchange *x);
 
 /* --- listener.c --- */

@@ -19,9 +19,9 @@
 
 enum {
     ACCEPTS_PER_EVENT = 64,
-    PAUSE_MS = 100, /* no accepting when the system is short of something */
-    MAX_TURNED_AWAY =
-        64 /* connections above the limit that get their 503 in full manners; more are just closed */
+    PORT_TRIES = 8,
+    PAUSE_MS = 100,      /* no accepting when the system is short of something */
+    MAX_TURNED_AWAY = 64 /* connections above the limit whose 503 is delivered with care, at once */
 };
 
 static void close_listener(struct listener *l) {
@@ -68,6 +68,10 @@ static uint16_t *port_of(struct sockaddr *a) {
                                     : &((struct sockaddr_in *)a)->sin_port;
 }
 
+static bool is_absent(int error) {
+    return error == EADDRNOTAVAIL || error == EAFNOSUPPORT; /* no IPv6 here, say */
+}
+
 /* Listens on every address of the list; port 0 becomes the first one's port for all. */
 static int open_addresses(struct server *s, const struct addrinfo *list, struct error *err) {
     const struct server_config *c = &s->config;
@@ -80,7 +84,7 @@ static int open_addresses(struct server *s, const struct addrinfo *list, struct 
         int fd = listen_at(a->ai_addr, a->ai_addrlen, c->backlog);
         if (fd < 0) {
             last = errno;
-            if (last == EADDRNOTAVAIL || last == EAFNOSUPPORT) continue; /* no IPv6 here, say */
+            if (is_absent(last)) continue;
             break;
         }
         last = 0;
@@ -88,7 +92,7 @@ static int open_addresses(struct server *s, const struct addrinfo *list, struct 
         if (!getsockname(fd, (struct sockaddr *)&local, &n))
             s->port = ntohs(*port_of((struct sockaddr *)&local));
     }
-    if (s->n_listeners && (!last || last == EADDRNOTAVAIL || last == EAFNOSUPPORT)) return 0;
+    if (s->n_listeners && (!last || is_absent(last))) return 0;
     return error_param(err, QUIRE_EIO, last == EADDRNOTAVAIL ? "host" : "port",
                        "cannot listen on %s port %u: %s", c->host ? c->host : "any address",
                        (unsigned)s->port, strerror(last));
@@ -103,7 +107,11 @@ static int open_tcp(struct server *s, struct error *err) {
     if (rc)
         return error_param(err, QUIRE_EIO, "host", "cannot resolve host \"%s\": %s", host ? host : "",
                            gai_strerror(rc));
-    rc = open_addresses(s, list, err);
+    for (int tries_left = s->config.port ? 1 : PORT_TRIES; tries_left > 0; tries_left--) {
+        rc = open_addresses(s, list, err);
+        if (!rc) break;
+        listeners_close(s); /* the port that was free for IPv4 may be taken for IPv6: another one */
+    }
     freeaddrinfo(list);
     return rc;
 }

@@ -128,7 +128,7 @@ bool server_draining(const struct server *s) {
 
 static void wake_loops(struct server *s) {
     for (size_t i = 0; i < s->n_loops; i++)
-        if (s->loops[i].running) loop_wake(&s->loops[i]);
+        if (s->loops[i].wake_fd >= 0) loop_wake(&s->loops[i]);
 }
 
 void server_drain(struct server *s, unsigned grace_ms) {

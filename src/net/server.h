@@ -34,10 +34,9 @@ struct server_config {
     const char *host;      /* name or address; NULL: all IPv4 and IPv6 addresses */
     uint16_t port;         /* 0: a free one, see server_port */
     bool no_tcp;           /* unix_path only */
-    const char *unix_path; /* also listen here; NULL: not. A stale socket file is replaced, anything else is
-                              an error */
-    const char *tls_cert_file,
-        *tls_key_file; /* PEM, certificate chain and key; both or neither. For TCP only */
+    const char *unix_path; /* also listen here; NULL: not. Only a stale socket file is replaced */
+    /* PEM files, certificate chain and key without a passphrase; both or neither. For TCP only. */
+    const char *tls_cert_file, *tls_key_file;
     int backlog;
     size_t n_loops;
     size_t max_connections; /* beyond: 503, Retry-After, close */

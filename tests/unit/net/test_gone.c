@@ -236,6 +236,31 @@ static void test_slow_readers(void **state) {
     client_close(&pushed);
 }
 
+/* An event larger than the hard limit is no overrun as long as the stream was not congested. */
+static void write_large(struct app *a, void *arg) {
+    enum { SIZE = 3 << 20 };
+    char *event = malloc(SIZE);
+    memset(event, 'e', SIZE);
+    event[SIZE - 1] = '\n';
+    assert_int_equal(exchange_stream_write(a->held[0], event, SIZE), 0);
+    assert_true(exchange_congested(a->held[0]));
+    free(event);
+}
+
+static void test_large_event(void **state) {
+    struct client c;
+    client_open(&c, &app);
+    client_get(&c, "/stream");
+    app_wait(&app, &app.n_held, 1);
+    app_on_loop(&app, 0, write_large, NULL);
+    app_wait_stat(&app, overruns, 0);
+    while (c.in.len < 3 << 20) assert_true(client_fill(&c));
+    app_wait(&app, &app.n_writable, 1);
+    app_finish_held(&app);
+    assert_true(client_expect(&c, "done\r\n0\r\n\r\n"));
+    client_close(&c);
+}
+
 static void test_stalled_reader(void **state) {
     struct client c;
     client_open(&c, &app);
@@ -379,6 +404,7 @@ int main(void) {
         WITH(start, test_flood),
         WITH(start, test_excess_input),
         WITH(start, test_slow_readers),
+        WITH(start, test_large_event),
         WITH(start_hasty, test_stalled_reader),
         WITH(start_hasty, test_slow_requests),
         WITH(start_patient_linger, test_linger_is_bounded),
