@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "backend/cpu/cores.h"
 
 #include "base/size.h"

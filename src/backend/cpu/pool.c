@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "backend/cpu/pool.h"
 
 #include "base/clock.h"
