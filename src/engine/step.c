@@ -154,19 +154,25 @@ static void end_scored(struct quire_engine *e) {
     }
 }
 
-static void complete(struct quire_engine *e) {
+/* Returns how long the passes over the vocabulary took, which are the model's work. */
+static uint64_t complete(struct quire_engine *e) {
+    uint64_t logits_us = 0;
     struct step *st = &e->step;
     size_t n_planned, n_rows = st->batch.n_logit_rows, most = e->plan.max_logit_rows;
     struct sequence *const *planned = scheduler_planned(e->scheduler, &n_planned);
     for (size_t i = 0; i < n_planned; i++) scheduler_commit(e->scheduler, planned[i]);
     for (size_t first = 0; first < n_rows; first += most) {
         size_t n = size_min(most, n_rows - first);
-        sample_rows(e, first, n, model_logits(e->model, first, n));
+        uint64_t start = clock_us();
+        struct backend_buffer *logits = model_logits(e->model, first, n);
+        logits_us += clock_us() - start;
+        sample_rows(e, first, n, logits);
         deliver_rows(e, first, n);
     }
     end_scored(e);
     for (size_t i = 0; i < st->n_done; i++) stream_drop(st->done[i]);
     st->n_done = 0;
+    return logits_us;
 }
 
 bool step_run(struct quire_engine *e) {
@@ -178,11 +184,10 @@ bool step_run(struct quire_engine *e) {
     model_forward(e->model, e->kv, &e->step.batch);
     e->backend->ops->wait(e->backend);
     uint64_t computed = clock_us();
-    complete(e);
-    uint64_t end = clock_us();
+    uint64_t logits_us = complete(e), end = clock_us();
     hist_add(&e->stats.step_prepare, (double)(prepared - start) * 1e-6);
-    hist_add(&e->stats.step_forward, (double)(computed - prepared) * 1e-6);
-    hist_add(&e->stats.step_sample, (double)(end - computed) * 1e-6);
+    hist_add(&e->stats.step_forward, (double)(computed - prepared + logits_us) * 1e-6);
+    hist_add(&e->stats.step_sample, (double)(end - computed - logits_us) * 1e-6);
     hist_add(&e->stats.iteration_tokens, (double)n);
     atomic_fetch_add_explicit(&e->stats.steps, 1, memory_order_relaxed);
     return true;
