@@ -139,8 +139,83 @@ static void logits_agree_with_transformers(void **state) {
     free(g.data);
 }
 
+/* ---- llama.cpp's greedy text ---- */
+
+struct greedy {
+    size_t n_answers, n_misses;
+    double worst; /* largest difference of a log probability among the listed tokens, anywhere */
+};
+
+/* One sequence, teacher-forced. llama.cpp's tokens are its most likely ones; where ours differs, the gap
+ * between its two most likely tokens must be within the difference between the two programs at that position,
+ * taken over the tokens it lists (log probabilities: logits but for a constant). */
+static void compare_sequence(struct session *s, const uint32_t *tokens, uint32_t n_prompt, uint32_t n_answer,
+                             const char *tops, uint32_t n_top, struct greedy *g) {
+    size_t n = n_prompt + n_answer - 1, n_vocab = s->spec->n_vocab;
+    float *logits = malloc(n * n_vocab * sizeof *logits);
+    assert_non_null(logits);
+    session_run(s, tokens, n, 512, logits);
+    for (size_t i = 0; i < n_answer; i++) {
+        const float *x = logits + (n_prompt - 1 + i) * n_vocab;
+        const uint32_t *ids = (const uint32_t *)(const void *)(tops + i * 8 * n_top);
+        const float *theirs = (const float *)(const void *)(ids + n_top);
+        double sum = log_sum(x, n_vocab), here = 0.0;
+        for (size_t k = 0; k < n_top; k++) here = fmax(here, fabs(x[ids[k]] - sum - theirs[k]));
+        g->worst = fmax(g->worst, here);
+        g->n_answers++;
+        size_t ours = argmax(x, n_vocab);
+        if (ours == tokens[n_prompt + i]) continue;
+        g->n_misses++;
+        double gap = theirs[0] - theirs[1];
+        print_message("    miss at answer token %zu: %zu for %u, gap %.4f, difference %.4f\n", i, ours,
+                      tokens[n_prompt + i], gap, here);
+        assert_true(gap <= here);
+    }
+    free(logits);
+}
+
+static void check_greedy(struct weights *w, const char *path, enum backend_dtype dtype, const char *data,
+                         size_t size) {
+    struct session s;
+    struct greedy g = {0};
+    uint32_t head[2], n[2];
+    const char *at = data + 12;
+    session_open(&s, w,
+                 &(struct session_options){.path = path, .n_threads = 2, .dtype = dtype, .n_pages = 40});
+    memcpy(head, data + 4, sizeof head);
+    for (uint32_t i = 0; i < head[0]; i++) {
+        memcpy(n, at, sizeof n);
+        const uint32_t *tokens = (const uint32_t *)(const void *)(at + 8);
+        const char *tops = at + 8 + 4 * (size_t)(n[0] + n[1]);
+        at = tops + (size_t)n[1] * 8 * head[1];
+        assert_true(at <= data + size);
+        compare_sequence(&s, tokens, n[0], n[1], tops, head[1], &g);
+    }
+    double share = 1.0 - (double)g.n_misses / (double)g.n_answers;
+    print_message("%s, %s: %.2f %% of %zu greedy tokens of llama.cpp, log probabilities within %.3f\n", path,
+                  dtype == BACKEND_F32 ? "float32" : "bfloat16", 100.0 * share, g.n_answers, g.worst);
+    assert_true(share >= 0.99);
+    session_close(&s);
+}
+
+static void greedy_text_agrees_with_llama_cpp(void **state) {
+    struct weights *w = open_real();
+    size_t n;
+    char *data = read_file(TEST_DATA "/model/greedy.bin", &n);
+    assert_memory_equal(data, "QGR1", 4);
+    const char *const paths[] = {"avx2", "avx512", "ref"};
+    for (size_t i = 0; i < (getenv("QUIRE_TEST_SLOW") ? 3 : 2); i++) {
+        if (!session_has_path(paths[i])) continue;
+        check_greedy(w, paths[i], BACKEND_F32, data, n);
+        check_greedy(w, paths[i], BACKEND_BF16, data, n);
+    }
+    free(data);
+    weights_close(w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy_text_agrees_with_llama_cpp),
         cmocka_unit_test(logits_agree_with_transformers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

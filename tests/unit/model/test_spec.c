@@ -1,0 +1,295 @@
+/* Descriptions read from files: good ones by value, wrong ones by the message that names the key or tensor.
+ */
+#include "model/family.h"
+#include "model/model_impl.h"
+#include "util/gguf_build.h"
+#include "util/tiny_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* A llama of one layer, 32 wide, 2 heads of 16, 1 KV head, ff 64, 8 tokens. A key or tensor named in
+ * `without` is left out; extra() may add its own. */
+struct file {
+    const char *without, *arch;
+    void (*extra)(struct gguf_build *b);
+    uint64_t q_rows; /* 0 = as it should be */
+    uint32_t norm_type;
+};
+
+static void put_u32(struct gguf_build *b, const struct file *f, const char *key, uint32_t v) {
+    if (!f->without || strcmp(f->without, key)) gguf_kv_u32(b, key, v);
+}
+
+static void put_tensor(struct gguf_build *b, const struct file *f, const char *name, uint64_t cols,
+                       uint64_t rows) {
+    uint64_t dims[2] = {cols, rows};
+    if (f->without && !strcmp(f->without, name)) return;
+    if (rows == 1)
+        gguf_tensor(b, name, f->norm_type, 1, dims, NULL, f->norm_type == 2 ? cols / 32 * 18 : cols * 4);
+    else
+        gguf_tensor(b, name, 0, 2, dims, NULL, cols * rows * 4);
+}
+
+static struct weights *open_file(const struct file *f, uint8_t **data) {
+    struct gguf_build b = gguf_build_new();
+    struct weights *w = NULL;
+    struct error err = {0};
+    size_t n;
+    gguf_kv_str(&b, "general.architecture", f->arch ? f->arch : "llama");
+    put_u32(&b, f, "llama.block_count", 1);
+    put_u32(&b, f, "llama.context_length", 1000);
+    put_u32(&b, f, "llama.embedding_length", 32);
+    put_u32(&b, f, "llama.feed_forward_length", 64);
+    put_u32(&b, f, "llama.attention.head_count", 2);
+    put_u32(&b, f, "llama.attention.head_count_kv", 1);
+    if (!f->without || strcmp(f->without, "llama.attention.layer_norm_rms_epsilon"))
+        gguf_kv_f32(&b, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    if (f->extra) f->extra(&b);
+    put_tensor(&b, f, "token_embd.weight", 32, 8);
+    put_tensor(&b, f, "output_norm.weight", 32, 1);
+    put_tensor(&b, f, "blk.0.attn_norm.weight", 32, 1);
+    put_tensor(&b, f, "blk.0.attn_q.weight", 32, f->q_rows ? f->q_rows : 32);
+    put_tensor(&b, f, "blk.0.attn_k.weight", 32, 16);
+    put_tensor(&b, f, "blk.0.attn_v.weight", 32, 16);
+    put_tensor(&b, f, "blk.0.attn_output.weight", 32, 32);
+    put_tensor(&b, f, "blk.0.ffn_norm.weight", 32, 1);
+    put_tensor(&b, f, "blk.0.ffn_gate.weight", 32, 64);
+    put_tensor(&b, f, "blk.0.ffn_up.weight", 32, 64);
+    put_tensor(&b, f, "blk.0.ffn_down.weight", 64, 32);
+    *data = gguf_build_finish(&b, &n);
+    if (weights_open_memory(*data, n, &w, &err)) fail_msg("%s", err.text);
+    return w;
+}
+
+static struct model_spec read_good(struct file f) {
+    uint8_t *data;
+    struct weights *w = open_file(&f, &data);
+    struct model_spec s;
+    struct error err = {0};
+    if (model_spec_read(w, &s, &err)) fail_msg("%s", err.text);
+    weights_close(w);
+    free(data);
+    return s;
+}
+
+static void read_bad(struct file f, int code, const char *words) {
+    uint8_t *data;
+    struct weights *w = open_file(&f, &data);
+    struct model_spec s;
+    struct error err = {0};
+    assert_int_equal(model_spec_read(w, &s, &err), code);
+    if (!strstr(err.text, words)) fail_msg("\"%s\" does not say \"%s\"", err.text, words);
+    weights_close(w);
+    free(data);
+}
+
+static void sizes_and_defaults(void **state) {
+    struct model_spec s = read_good((struct file){0});
+    assert_string_equal(s.family, "llama");
+    assert_int_equal(s.n_layers, 1);
+    assert_int_equal(s.n_vocab, 8);
+    assert_int_equal(s.head_dim, 16);
+    assert_int_equal(s.rope.n_rot, 16);
+    assert_true(s.rope.interleaved && s.rope.scaling == ROPE_NONE && s.rope.base == 10000.0);
+    assert_true(s.tied_output && s.attn_scale == 0.25f && s.norm_eps == 1e-5f);
+    assert_int_equal(s.n_kv_groups, 1);
+    assert_int_equal(s.kv_groups[0].window, 0);
+    assert_int_equal(model_kv_bytes_per_token(&s, BACKEND_BF16), 1 * 2 * 16 * 2);
+    assert_int_equal(model_kv_bytes_per_token(&s, BACKEND_F32), 1 * 2 * 16 * 4);
+    struct backend_kv_layout l = model_kv_layout(&s, 32, BACKEND_F16);
+    assert_true(l.n_groups == 1 && l.block_tokens == 32 && l.dtype == BACKEND_F16);
+    assert_true(l.groups[0].n_layers == 1 && l.groups[0].n_kv_heads == 1 && l.groups[0].head_dim == 16);
+}
+
+static void missing_parts(void **state) {
+    const char *const keys[] = {"llama.block_count",          "llama.context_length",
+                                "llama.embedding_length",     "llama.feed_forward_length",
+                                "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon"};
+    for (size_t i = 0; i < 6; i++) {
+        uint8_t *data;
+        struct file f = {.without = keys[i]};
+        struct weights *w = open_file(&f, &data);
+        struct model_spec s;
+        struct error err = {0};
+        assert_true(model_spec_read(w, &s, &err) < 0);
+        assert_non_null(strstr(err.text, keys[i]));
+        weights_close(w);
+        free(data);
+    }
+    const char *const tensors[] = {"token_embd.weight",       "output_norm.weight",  "blk.0.attn_norm.weight",
+                                   "blk.0.attn_q.weight",     "blk.0.attn_k.weight", "blk.0.attn_v.weight",
+                                   "blk.0.ffn_gate.weight",   "blk.0.ffn_up.weight", "blk.0.ffn_down.weight",
+                                   "blk.0.attn_output.weight"};
+    for (size_t i = 0; i < 10; i++)
+        if (strcmp(tensors[i], "token_embd.weight"))
+            read_bad((struct file){.without = tensors[i]}, QUIRE_EFORMAT, tensors[i]);
+    read_bad((struct file){.without = "token_embd.weight"}, QUIRE_EFORMAT, "vocab_size");
+}
+
+static void no_epsilon_range(struct gguf_build *b) {
+    gguf_kv_f32(b, "llama.rope.freq_base", 0.5f);
+}
+static void experts(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.expert_count", 8);
+}
+static void no_experts(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.expert_count", 0);
+    gguf_kv_f32(b, "llama.logit_scale", 1.0f);
+    gguf_kv_bool(b, "llama.attention.causal", true);
+    gguf_kv_str(b, "llama.tensor_data_layout", "Meta AI original pth");
+    gguf_kv_u32(b, "other.unknown", 3);
+}
+static void not_causal(struct gguf_build *b) {
+    gguf_kv_bool(b, "llama.attention.causal", false);
+}
+static void unknown_key(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.attention.twist", 1);
+}
+static void vocab_differs(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.vocab_size", 9);
+}
+static void rot_odd(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.rope.dimension_count", 7);
+}
+static void rot_wide(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.rope.dimension_count", 18);
+}
+static void values_differ(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.attention.key_length", 16);
+    gguf_kv_u32(b, "llama.attention.value_length", 8);
+}
+static void scaling_type(struct gguf_build *b) {
+    gguf_kv_str(b, "llama.rope.scaling.type", "longrope");
+}
+static void yarn_lacks_length(struct gguf_build *b) {
+    gguf_kv_str(b, "llama.rope.scaling.type", "yarn");
+    gguf_kv_f32(b, "llama.rope.scaling.factor", 4.0f);
+}
+static void factor_range(struct gguf_build *b) {
+    gguf_kv_str(b, "llama.rope.scaling.type", "linear");
+    gguf_kv_f32(b, "llama.rope.scaling.factor", -1.0f);
+}
+static void heads_of_another_type(struct gguf_build *b) {
+    gguf_kv_str(b, "llama.attention.key_length", "wide");
+}
+static void stray_tensor(struct gguf_build *b) {
+    uint64_t dims[] = {16};
+    gguf_tensor(b, "blk.0.attn_q_norm.weight", 0, 1, dims, NULL, 64);
+}
+static void stray_layer(struct gguf_build *b) {
+    uint64_t dims[] = {32};
+    gguf_tensor(b, "blk.1.attn_norm.weight", 0, 1, dims, NULL, 128);
+}
+static void odd_layer_number(struct gguf_build *b) {
+    uint64_t dims[] = {32};
+    gguf_tensor(b, "blk.00.attn_norm.weight", 0, 1, dims, NULL, 128);
+}
+
+static void wrong_values(void **state) {
+    read_good((struct file){.extra = no_experts});
+    read_bad((struct file){.arch = "gpt-9"}, QUIRE_EUNSUPPORTED, "\"gpt-9\": known are llama");
+    read_bad((struct file){.extra = no_epsilon_range}, QUIRE_EFORMAT, "llama.rope.freq_base = 0.5");
+    read_bad((struct file){.extra = experts}, QUIRE_EUNSUPPORTED, "llama.expert_count = 8");
+    read_bad((struct file){.extra = not_causal}, QUIRE_EUNSUPPORTED, "llama.attention.causal = 0");
+    read_bad((struct file){.extra = unknown_key}, QUIRE_EUNSUPPORTED, "llama.attention.twist");
+    read_bad((struct file){.extra = vocab_differs}, QUIRE_EFORMAT, "token_embd.weight: shape 32 x 8");
+    read_bad((struct file){.extra = rot_odd}, QUIRE_EFORMAT, "llama.rope.dimension_count = 7");
+    read_bad((struct file){.extra = rot_wide}, QUIRE_EFORMAT, "llama.rope.dimension_count = 18");
+    read_bad((struct file){.extra = values_differ}, QUIRE_EFORMAT, "llama.attention.value_length = 8");
+    read_bad((struct file){.extra = scaling_type}, QUIRE_EUNSUPPORTED,
+             "\"longrope\": allowed are none, linear, yarn");
+    read_bad((struct file){.extra = yarn_lacks_length}, QUIRE_ENOTFOUND, "original_context_length");
+    read_bad((struct file){.extra = factor_range}, QUIRE_EFORMAT, "llama.rope.scaling.factor = -1");
+    read_bad((struct file){.extra = heads_of_another_type}, QUIRE_EFORMAT, "llama.attention.key_length");
+    read_bad((struct file){.extra = stray_tensor}, QUIRE_EUNSUPPORTED, "blk.0.attn_q_norm.weight");
+    read_bad((struct file){.extra = stray_layer}, QUIRE_EUNSUPPORTED, "blk.1.attn_norm.weight");
+    read_bad((struct file){.extra = odd_layer_number}, QUIRE_EUNSUPPORTED, "blk.00.attn_norm.weight");
+    read_bad((struct file){.q_rows = 48}, QUIRE_EFORMAT, "blk.0.attn_q.weight: shape 32 x 48");
+    read_bad((struct file){.norm_type = 2}, QUIRE_EUNSUPPORTED, "Q4_0; a vector must be F32");
+}
+
+static void window_key(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.attention.sliding_window", 128);
+}
+static void wide_window_key(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.attention.sliding_window", 4096);
+}
+
+static void windows(void **state) {
+    struct model_spec s = read_good((struct file){.extra = window_key});
+    assert_int_equal(s.kv_groups[0].window, 128);
+    assert_int_equal(s.layers[0].window, 128);
+    s = read_good((struct file){.extra = wide_window_key});
+    assert_int_equal(s.layers[0].window, 0); /* wider than any sequence */
+}
+
+/* ---- angles ---- */
+
+static void angles(void **state) {
+    struct model_rope r = {.base = 10000.0, .n_rot = 64, .scaling = ROPE_NONE};
+    double plain[32], f[32];
+    float factors[32], table[3 * 64];
+    rope_frequencies(plain, &r, NULL);
+    assert_true(plain[0] == 1.0 && fabs(plain[16] - 0.01) < 1e-15);
+    rope_fill(table, 0, 3, &r, plain);
+    assert_true(table[0] == 1.0f && table[32] == 0.0f);
+    assert_true(table[2 * 64 + 16] == (float)cos(0.02) && table[2 * 64 + 48] == (float)sin(0.02));
+
+    r.scaling = ROPE_LINEAR;
+    r.factor = 4.0;
+    rope_frequencies(f, &r, NULL);
+    for (size_t i = 0; i < 32; i++) assert_true(fabs(f[i] - plain[i] / 4.0) < 1e-15);
+
+    r.scaling = ROPE_FACTORS;
+    for (size_t i = 0; i < 32; i++) factors[i] = 1.0f + (float)i;
+    rope_frequencies(f, &r, factors);
+    for (size_t i = 0; i < 32; i++) assert_true(fabs(f[i] - plain[i] / (1.0 + (double)i)) < 1e-15);
+}
+
+/* transformers 4.44, _compute_yarn_parameters: head_dim 64, base 10000, factor 4, original context 2048;
+ * pairs 0, 10, 16, 20 and 31, and the attention factor. */
+static void yarn_angles(void **state) {
+    struct model_rope r = {.base = 10000.0,
+                           .n_rot = 64,
+                           .scaling = ROPE_YARN,
+                           .factor = 4.0,
+                           .original_context = 2048,
+                           .attn_factor = 1.0,
+                           .beta_fast = 32.0,
+                           .beta_slow = 1.0,
+                           .ext_factor = 1.0};
+    const struct {
+        size_t pair;
+        double frequency;
+    } expected[] = {{0, 1.0},
+                    {10, 0.049745574593544006},
+                    {16, 0.005384615156799555},
+                    {20, 0.0009730085730552673},
+                    {31, 3.333803761051968e-05}};
+    double f[32];
+    float table[64];
+    rope_frequencies(f, &r, NULL);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
+        assert_true(fabs(f[expected[i].pair] - expected[i].frequency) < 2e-7 * expected[i].frequency);
+    rope_fill(table, 0, 1, &r, f);
+    assert_true(fabs(table[0] - 1.138629436111989) < 1e-6);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_and_defaults),
+        cmocka_unit_test(missing_parts),
+        cmocka_unit_test(wrong_values),
+        cmocka_unit_test(windows),
+        cmocka_unit_test(angles),
+        cmocka_unit_test(yarn_angles),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
