@@ -1,6 +1,7 @@
 /* Many connections, too many connections, no descriptors, no memory, and the end. */
 #include "util_net.h"
 
+#include "base/clock.h"
 #include "util/alloc_fail.h"
 
 #include <arpa/inet.h>
@@ -95,6 +96,78 @@ static void test_thousand_idle_thousand_streams(void **state) {
     app_wait_stat(&app, connections_now, 0);
     free(idle);
     free(streams);
+}
+
+/* --- at random --- */
+
+enum { N_WILD = 4, WILD_MS = 2000 };
+
+struct wild {
+    pthread_t thread;
+    unsigned seed;
+    size_t n_sessions;
+};
+
+/* Whatever comes to mind: good requests, bad ones, cut ones, each left in some way at some moment. Nothing is
+ * expected of the answers; the server's books must balance afterwards. */
+static void *be_wild(void *arg) {
+    static const char *const texts[] = {
+        "GET /hello HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: h\r\n\r\nGET /wait HTTP/1.1\r\nHost: h\r\n\r\nGET /x HTTP/1.1\r\nHost: "
+        "h\r\n\r\n",
+        "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /stream HTTP/1.0\r\n\r\n",
+        "HEAD /stream HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /pump HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /push HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /big?300000 HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /drop HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 20\r\n\r\nhello",
+        "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\nX",
+        "nonsense\r\n\r\n",
+    };
+    struct wild *w = arg;
+    char in[4096];
+    for (uint64_t end = clock_us() + WILD_MS * 1000; clock_us() < end; w->n_sessions++) {
+        struct client c;
+        client_open(&c, &app);
+        const char *text = texts[(size_t)rand_r(&w->seed) % (sizeof texts / sizeof *texts)];
+        size_t n = rand_r(&w->seed) % 8 ? strlen(text) : (size_t)rand_r(&w->seed) % strlen(text);
+        send(c.fd, text, n, MSG_NOSIGNAL);
+        for (int i = rand_r(&w->seed) % 4; i > 0; i--) recv(c.fd, in, sizeof in, MSG_DONTWAIT);
+        if (rand_r(&w->seed) % 3 == 0) usleep((useconds_t)rand_r(&w->seed) % 3000);
+        if (rand_r(&w->seed) % 4 == 0) shutdown(c.fd, SHUT_WR);
+        if (rand_r(&w->seed) % 2)
+            client_reset(&c);
+        else
+            client_close(&c);
+    }
+    return NULL;
+}
+
+static void test_wild_clients(void **state) {
+    struct wild wild[N_WILD];
+    size_t n_sessions = 0;
+    for (unsigned i = 0; i < N_WILD; i++) {
+        wild[i] = (struct wild){.seed = i + 1};
+        pthread_create(&wild[i].thread, NULL, be_wild, &wild[i]);
+    }
+    for (uint64_t end = clock_us() + WILD_MS * 1000; clock_us() < end;) {
+        app_finish_held(&app);
+        usleep(1000);
+    }
+    for (size_t i = 0; i < N_WILD; i++) {
+        pthread_join(wild[i].thread, NULL);
+        n_sessions += wild[i].n_sessions;
+    }
+    app_finish_held(&app);
+    app_wait_stat(&app, connections_now, 0);
+    app_wait_stat(&app, requests_now, 0);
+    app_wait_stat(&app, body_bytes_now, 0);
+    expect_alive();
+    print_message("%zu sessions, %zu requests, %zu gone\n", n_sessions, app.n_requests, app.n_gone);
 }
 
 /* --- too many --- */
@@ -454,6 +527,7 @@ int main(void) {
 #define WITH(setup, test) cmocka_unit_test_setup_teardown(test, setup, stop)
     const struct CMUnitTest tests[] = {
         WITH(start, test_thousand_idle_thousand_streams),
+        WITH(start, test_wild_clients),
         WITH(start_ten, test_connection_limit),
         WITH(start_one_loop, test_no_descriptors),
         WITH(start_one_loop, test_spare_descriptor_is_taken),
