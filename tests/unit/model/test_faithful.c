@@ -1,7 +1,10 @@
 /* The forward pass against outside authorities on the default model: transformers' logits (float32) for the
  * model dequantized to float32, and llama.cpp's greedy text for the model as it is. Skipped when the model
- * file is not there. The golden files are made by tests/golden/model_logits.py and model_greedy.py. */
+ * file is not there. The golden files are made by tests/golden/model_logits.py,
+ * model_greedy.py and model_tiny.py. */
 #include "util_session.h"
+
+#include "util/tiny_model.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -213,8 +216,86 @@ static void greedy_text_agrees_with_llama_cpp(void **state) {
     weights_close(w);
 }
 
+/* ---- small models with one feature each ---- */
+
+static const struct tiny_variant {
+    uint64_t seed;
+    bool tied, rope_freqs;
+    const char *rope_scaling;
+    unsigned sliding_window, n_kv_heads;
+} TINY_VARIANTS[] = {{.seed = 1},
+                     {.seed = 2, .tied = true},
+                     {.seed = 3, .rope_scaling = "linear"},
+                     {.seed = 4, .rope_scaling = "yarn"},
+                     {.seed = 5, .rope_freqs = true},
+                     {.seed = 6, .sliding_window = 40},
+                     {.seed = 7, .n_kv_heads = 4}};
+#define N_TINY (sizeof TINY_VARIANTS / sizeof TINY_VARIANTS[0])
+
+static struct weights *open_tiny(const struct tiny_variant *v, uint32_t n_vocab, void **file) {
+    struct tiny_model_options o = tiny_model_defaults();
+    struct weights *w;
+    struct error err = {0};
+    size_t n;
+    o.n_vocab = n_vocab;
+    o.width = 128;
+    o.context = 2048;
+    o.rope_original_context = 64;
+    o.rope_factor = v->rope_scaling ? 4.0f : 8.0f;
+    o.rope_scaling = v->rope_scaling;
+    o.rope_freqs = v->rope_freqs;
+    o.tied = v->tied;
+    o.sliding_window = v->sliding_window;
+    if (v->n_kv_heads) o.n_kv_heads = v->n_kv_heads;
+    o.seed = v->seed;
+    *file = tiny_model_memory(&o, &n);
+    assert_non_null(*file);
+    if (weights_open_memory(*file, n, &w, &err)) fail_msg("%s", err.text);
+    return w;
+}
+
+static void check_tiny(struct weights *w, const char *path, const uint32_t *head, const uint32_t *tokens,
+                       const uint32_t *positions, const float *expected) {
+    struct session s;
+    session_open(
+        &s, w, &(struct session_options){.path = path, .n_threads = 2, .dtype = BACKEND_F32, .n_pages = 40});
+    float *logits = malloc((size_t)head[1] * head[2] * sizeof *logits);
+    assert_non_null(logits);
+    session_run(&s, tokens, head[1], 50, logits);
+    for (uint32_t p = 0; p < head[3]; p++)
+        for (uint32_t i = 0; i < head[2]; i++) {
+            double got = logits[(size_t)positions[p] * head[2] + i], want = expected[(size_t)p * head[2] + i];
+            if (!(fabs(got - want) <= 2e-4))
+                fail_msg("%s: position %u, id %u: %g, transformers has %g", path, positions[p], i, got, want);
+        }
+    free(logits);
+    session_close(&s);
+}
+
+static void features_agree_with_transformers(void **state) {
+    size_t n;
+    char *data = read_file(TEST_DATA "/model/tiny.bin", &n);
+    assert_memory_equal(data, "QTG1", 4);
+    uint32_t head[4]; /* variants, tokens, vocabulary, positions */
+    memcpy(head, data + 4, sizeof head);
+    const uint32_t *tokens = (const uint32_t *)(void *)(data + 20), *positions = tokens + head[1];
+    const float *expected = (const float *)(const void *)(positions + head[3]);
+    assert_int_equal(head[0], N_TINY);
+    for (size_t v = 0; v < N_TINY; v++, expected += head[3] * head[2]) {
+        void *file;
+        struct weights *w = open_tiny(&TINY_VARIANTS[v], head[2], &file);
+        const char *const paths[] = {"ref", "avx2", "avx512"};
+        for (size_t i = 0; i < 3; i++)
+            if (session_has_path(paths[i])) check_tiny(w, paths[i], head, tokens, positions, expected);
+        weights_close(w);
+        free(file);
+    }
+    free(data);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(features_agree_with_transformers),
         cmocka_unit_test(greedy_text_agrees_with_llama_cpp),
         cmocka_unit_test(logits_agree_with_transformers),
     };

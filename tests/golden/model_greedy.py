@@ -1,0 +1,88 @@
+"""Greedy answers of llama.cpp to twenty prompts, with the most likely tokens at each position.
+
+    python model_greedy.py LLAMA_SERVER MODEL.gguf TOKENIZER.json OUT.bin
+
+Starts LLAMA_SERVER on a free port of 127.0.0.1. Needs tokenizers.
+
+OUT.bin, little-endian: "QGR1"; u32 n_sequences, n_top; then for each sequence u32 n_prompt, n_answer; u32
+token[n_prompt + n_answer]; and for each answer token, what led to it: u32 top_id[n_top], f32 top_logprob[n_top].
+"""
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+
+from tokenizers import Tokenizer
+
+from model_text import PROMPTS
+
+N_TOP, N_ANSWER = 10, 64
+# Attention and its cache in float32, as the test runs Quire.
+FLAGS = ["-fa", "off", "-ctk", "f32", "-ctv", "f32"]
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+
+
+def prompt_tokens(tokenizer, text):
+    chat = (f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n")
+    return tokenizer.encode(chat).ids
+
+
+def post(port, path, body):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    return json.load(urllib.request.urlopen(request, timeout=300))
+
+
+def start(server, model):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    process = subprocess.Popen([server, "-m", model, "--host", "127.0.0.1", "--port", str(port), "-t", "2", "-c", "2048",
+                                "-np", "1", *FLAGS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
+            return process, port
+        except OSError:
+            time.sleep(0.2)
+    process.kill()
+    raise SystemExit("the server does not answer")
+
+
+def answer(port, prompt):
+    reply = post(port, "/completion", {"prompt": prompt, "n_predict": N_ANSWER, "temperature": 0, "top_k": 1,
+                                       "n_probs": N_TOP, "cache_prompt": False, "return_tokens": True,
+                                       "post_sampling_probs": False, "repeat_penalty": 1.0})
+    steps = reply["completion_probabilities"]
+    tokens = [s["id"] for s in steps]
+    tops = [[(t["id"], t["logprob"]) for t in s["top_logprobs"]] for s in steps]
+    assert all(len(t) == N_TOP and t[0][0] == id for t, id in zip(tops, tokens)), "not greedy"
+    return tokens, tops
+
+
+def main():
+    server, model, tokenizer_path, out_path = sys.argv[1:]
+    tokenizer = Tokenizer.from_file(tokenizer_path)
+    process, port = start(server, model)
+    try:
+        with open(out_path, "wb") as f:
+            f.write(b"QGR1" + struct.pack("<2I", len(PROMPTS), N_TOP))
+            for text in PROMPTS:
+                prompt = prompt_tokens(tokenizer, text)
+                tokens, tops = answer(port, prompt)
+                print(len(tokens), repr(tokenizer.decode(tokens))[:100])
+                f.write(struct.pack("<2I", len(prompt), len(tokens)))
+                f.write(struct.pack(f"<{len(prompt) + len(tokens)}I", *prompt, *tokens))
+                for top in tops:
+                    f.write(struct.pack(f"<{N_TOP}I", *(id for id, _ in top)))
+                    f.write(struct.pack(f"<{N_TOP}f", *(p for _, p in top)))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+main()
