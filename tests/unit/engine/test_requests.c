@@ -284,7 +284,7 @@ static void test_stop_strings(void **state) {
     assert_true(whole.text_len > 50);
     for (int round = 0; round < 150; round++) {
         struct quire_str stop[2];
-        size_t begin, end, n_tokens = 0, n_bytes = 0;
+        size_t begin = 0, end = 0, n_tokens = 0, n_bytes = 0;
         for (int i = 0; i < 2; i++) {
             size_t len = 1 + test_random(&random, 9),
                    at = test_random(&random, (uint32_t)(whole.text_len - len));
