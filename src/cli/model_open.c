@@ -25,6 +25,7 @@ static int64_t token_id(const struct weights *w, const char *key, size_t n_vocab
     *rc = weights_get_u64(w, key, 0, n_vocab - 1, &id, err);
     if (!*rc) return (int64_t)id;
     if (*rc == QUIRE_ENOTFOUND) *rc = 0;
+    if (!*rc) *err = (struct error){0};
     return -1;
 }
 
@@ -231,7 +232,10 @@ int loaded_model_open(const char *argument, const struct engine_options *o, stru
         out->text = (struct model_text){out->tokenizer, out->chat_template, out->bos, out->eos};
         rc = open_engine(out, o, log, err);
     }
-    if (rc) loaded_model_close(out);
+    if (rc)
+        loaded_model_close(out);
+    else
+        *err = (struct error){0}; /* what optional keys have left */
     return rc;
 }
 

@@ -193,6 +193,7 @@ static void add_token(struct call *c, struct answer *a, const struct quire_event
         buf_printf(&a->token_ids, "%u", e->chosen.token);
     }
     a->n_new_tokens++;
+    a->n_tokens++;
 }
 
 void answer_event(struct call *c, struct answer *a, const struct quire_event *e) {

@@ -315,6 +315,7 @@ static void pump_call(struct call *c) {
 static void call_ready(struct loop *loop, struct loop_node *node) {
     struct call *c = call_of_node(node);
     (void)loop;
+    exchange_drop_body(c->x);
     if (atomic_load(&c->gone) || exchange_gone(c->x)) {
         end_gone(c);
     } else if (c->err.code) {

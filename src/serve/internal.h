@@ -111,6 +111,7 @@ struct answer {
     struct buf token_logprobs, top_logprobs, offsets; /* the parallel arrays of completions */
     struct buf token_ids;
     size_t n_new_tokens;      /* in the buffers above */
+    size_t n_tokens;          /* taken so far: what usage counts */
     size_t n_echoed;          /* prompt positions that are in the stream */
     size_t chars;             /* characters of text so far, for text_offset */
     struct quire_event event; /* if has_event: taken from the engine, waits for the prompt before it */

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 struct shape {
     size_t depth,
@@ -38,6 +39,9 @@ static struct shape scan(const char *text, size_t len) {
 
 int json_in_object(const char *text, size_t len, json_t **out, struct error *err) {
     if (!len) return error_set(err, QUIRE_EFORMAT, "the request body is empty; expected a JSON object");
+    if (len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+        return error_set(err, QUIRE_EFORMAT,
+                         "the request body starts with a byte order mark; send plain UTF-8 without one");
     struct shape shape = scan(text, len);
     if (shape.depth > JSON_IN_MAX_DEPTH)
         return error_set(err, QUIRE_ELIMIT,

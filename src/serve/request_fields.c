@@ -299,8 +299,8 @@ FIELD parse_tokens(ARGS) {
 
 const struct request_field request_fields[] = {
     {"model", ALL, parse_model, "string", "one of the served names; the first one if absent"},
-    {"prompt", REQUEST_COMPLETION | REQUEST_TOKENIZE, request_parse_prompt, "string, ids or arrays of them",
-     "not empty; at most 1024 prompts x n"},
+    {"prompt", REQUEST_COMPLETION | REQUEST_TOKENIZE, request_parse_prompt,
+     "string, ids or arrays of them (completions); string (tokenize)", "not empty; at most 1024 prompts x n"},
     {"messages", CHATS, request_parse_messages, "array",
      "roles system, developer, user, assistant, tool, function"},
     {"tokens", REQUEST_DETOKENIZE, parse_tokens, "array of ids", "ids of the vocabulary"},
@@ -324,7 +324,7 @@ const struct request_field request_fields[] = {
     {"presence_penalty", GEN, parse_presence, "number", "-2 to 2"},
     {"frequency_penalty", GEN, parse_frequency, "number", "-2 to 2"},
     {"logit_bias", GEN, request_parse_bias, "object", "token id to -100 … 100, up to 4096 entries"},
-    {"logprobs", GEN, parse_logprobs, "integer (completions), boolean (chat)", "0 to 20"},
+    {"logprobs", GEN, parse_logprobs, "integer (completions); boolean (chat)", "0 to 20"},
     {"top_logprobs", REQUEST_CHAT, parse_top_logprobs, "integer", "0 to 20, with logprobs true"},
     {"prompt_logprobs", GEN, parse_prompt_logprobs, "integer", "0 to 20; not with stream"},
     {"echo", REQUEST_COMPLETION, parse_echo, "boolean", "put the prompt in front of the answer"},

@@ -64,6 +64,9 @@ int request_parse_prompt(struct request_parser *p, const char *name, const json_
     struct request *r = p->r;
     bool many = json_is_array(value) &&
                 (json_is_string(json_array_get(value, 0)) || json_is_array(json_array_get(value, 0)));
+    if (r->kind == REQUEST_TOKENIZE && !json_is_string(value))
+        return error_param(err, QUIRE_EINVAL, name, "%s must be a string, not %s", name,
+                           json_in_type_name(value));
     if (json_is_array(value) && !json_array_size(value))
         return error_param(err, QUIRE_EINVAL, name, "%s is an empty array", name);
     r->n_prompts = many ? json_array_size(value) : 1;

@@ -39,7 +39,7 @@ static void usage(const struct call *c, struct json_out *j) {
     for (size_t i = 0; i < c->n_answers; i++) {
         const struct answer *a = &c->answers[i];
         struct quire_usage u = a->stream ? quire_usage(a->stream) : a->usage;
-        completion += u.completion_tokens;
+        completion += a->n_tokens; /* the engine may be ahead of what has been delivered */
         /* A prompt is one prompt, however many choices it gets. */
         if (a->index % c->request.n) continue;
         prompt += c->prompts[a->prompt].ids.n;
