@@ -81,9 +81,9 @@ static uint64_t groups_room(const char *root) {
         line[strcspn(line, "\n")] = 0;
         char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!group) continue;
-        *group++ = 0;
-        bool v2 = !strcmp(line, "0") && !controllers[1];
-        if (!v2 && strcmp(controllers + 1, "memory")) continue;
+        *controllers++ = *group++ = 0;
+        bool v2 = !strcmp(line, "0") && !*controllers;
+        if (!v2 && strcmp(controllers, "memory")) continue;
         uint64_t room = least_room(root, v2 ? &VERSION_2 : &VERSION_1, group);
         if (room < least) least = room;
     }
