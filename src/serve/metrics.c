@@ -179,6 +179,8 @@ static void quire_requests(struct writer *w) {
     single(w, "quire_sent_bytes_total", "counter", "Bytes sent.", (double)n.bytes_out);
     single(w, "quire_slow_readers_total", "counter", "Connections closed because their reader was too slow.",
            (double)(n.stalls + n.overruns));
+    single(w, "quire_answer_bytes", "gauge", "Memory of unfinished whole answers and prompt scores.",
+           (double)atomic_load_explicit(&w->s->held_bytes, memory_order_relaxed));
 }
 
 static double resident_bytes(void) {

@@ -267,7 +267,7 @@ class Server:
     def wait_idle(self, seconds=5):
         """Until nothing runs, waits or holds KV."""
         end = time.monotonic() + seconds * PATIENCE
-        names = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
+        names = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "quire_answer_bytes"]
         while True:
             m = self.metrics()
             busy = {n: m[n] for n in names if m[n]}
