@@ -8,7 +8,7 @@
 _Static_assert(sizeof(size_t) == 8, "table indices are the top bits of a 64-bit product");
 
 enum {
-    SHORT_WORD = 96 /* symbols up to which a scan for the best pair beats a queue */
+    SHORT_WORD = 64 /* symbols up to which a scan for the best pair beats a queue */
 };
 
 static inline uint64_t load64(const uint8_t *p) {

@@ -63,6 +63,7 @@ struct bpe_scratch {
     uint32_t *symbols;
     size_t symbols_cap; /* in elements */
     uint32_t *buckets;
+    size_t n_heaped; /* symbols merged without buckets so far, at most n_merges / 64 */
 };
 void bpe_scratch_free(struct bpe_scratch *s);
 

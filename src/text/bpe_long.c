@@ -10,6 +10,11 @@
 
 #define NIL BPE_NONE
 
+enum {
+    MERGES_PER_SYMBOL =
+        64 /* the buckets of so many ranks are made in the time that the heap loses on one symbol */
+};
+
 struct word {
     const struct bpe *bpe;
     uint32_t *id, *rank; /* [n] by position; rank of the pair that starts there, NIL = none */
@@ -17,7 +22,7 @@ struct word {
     uint32_t n;
 };
 
-/* --- ranks that may go down: a heap --- */
+/* --- a heap --- */
 
 struct heap {
     uint64_t *v; /* rank << 32 | position; entries whose pair has gone are passed over */
@@ -75,7 +80,7 @@ static void merge_with_heap(struct word *w, uint64_t *memory) {
     }
 }
 
-/* --- ranks that only go up: buckets --- */
+/* --- buckets --- */
 
 struct buckets {
     uint32_t *head, *tail;    /* [n_merges] first and last position of a rank's pairs */
@@ -234,11 +239,13 @@ int bpe_encode_long(const struct bpe *b, const uint8_t *word, size_t n_bytes, st
         return QUIRE_ELIMIT;
     }
     /* four arrays, then two more or a heap of at most two entries a symbol */
-    int rc = reserve_symbols(scratch, (b->ordered ? 6 : 8) * n);
-    if (!rc && b->ordered) rc = reserve_buckets(b, scratch, &k);
+    bool bucketed = b->ordered && n >= b->n_merges / MERGES_PER_SYMBOL - scratch->n_heaped;
+    if (!bucketed && b->ordered) scratch->n_heaped += n;
+    int rc = reserve_symbols(scratch, (bucketed ? 6 : 8) * n);
+    if (!rc && bucketed) rc = reserve_buckets(b, scratch, &k);
     if (rc) return rc;
     uint32_t *extra = scratch->symbols; /* first: the heap's entries are aligned to 8 */
-    w.id = extra + (b->ordered ? 2 : 4) * n;
+    w.id = extra + (bucketed ? 2 : 4) * n;
     w.rank = w.id + n;
     w.next = w.rank + n;
     w.prev = w.next + n;
@@ -249,7 +256,7 @@ int bpe_encode_long(const struct bpe *b, const uint8_t *word, size_t n_bytes, st
         w.prev[i] = i ? i - 1 : NIL;
         w.rank[i] = NIL;
     }
-    if (b->ordered) {
+    if (bucketed) {
         k.after = extra;
         k.before = extra + n;
         merge_with_buckets(&w, &k);
