@@ -1,8 +1,9 @@
 /* Arithmetic on plain pointers: one table of functions per instruction set.
  *
- * The C reference (kern_ref.c and the *_ref.c files) is the meaning of every entry and stays. AVX2 and AVX-512 tables
- * start as a copy of the one below and override what they have. kern_select() picks the table once, from CPUID, XCR0
- * and an optional upper limit. Nothing here allocates, locks, starts threads or reads the environment.
+ * The C reference (kern_ref.c and the *_ref.c files) is the meaning of every entry and stays. kern_avx2.c and
+ * kern_avx512.c fill the same table from shared templates (*.inc). kern_select() picks a table once, from
+ * CPUID, XCR0 and an optional upper limit. Nothing here allocates, locks, starts threads or reads the
+ * environment.
  *
  * Law 1 in this layer: each output row is a function of its own input row only, and its sums run in one order
  * whatever the number of rows in the call. Two tables may differ in bits; one table never does. */
@@ -13,16 +14,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- weight formats ------------------------------------------------------------------------------------------ */
+/* ---- weight formats ---- */
 
 /* Element formats of weights; values are GGUF's type ids. */
 enum kern_format {
-    KERN_F32 = 0, KERN_F16 = 1, KERN_Q4_0 = 2, KERN_Q4_1 = 3, KERN_Q5_0 = 6, KERN_Q5_1 = 7, KERN_Q8_0 = 8,
-    KERN_Q2_K = 10, KERN_Q3_K = 11, KERN_Q4_K = 12, KERN_Q5_K = 13, KERN_Q6_K = 14, KERN_BF16 = 30,
+    KERN_F32 = 0,
+    KERN_F16 = 1,
+    KERN_Q4_0 = 2,
+    KERN_Q4_1 = 3,
+    KERN_Q5_0 = 6,
+    KERN_Q5_1 = 7,
+    KERN_Q8_0 = 8,
+    KERN_Q2_K = 10,
+    KERN_Q3_K = 11,
+    KERN_Q4_K = 12,
+    KERN_Q5_K = 13,
+    KERN_Q6_K = 14,
+    KERN_BF16 = 30,
     KERN_FORMAT_END = 64
 };
 
-/* How the input rows of a matrix product are stored. Products that share an input and an act kind share its packed form. */
+/* How the input rows of a matrix product are stored. Products that share an input and an act kind share its
+ * packed form. */
 enum kern_act {
     KERN_ACT_F32,  /* as they are */
     KERN_ACT_F16,  /* rounded to IEEE half; how they are stored is the table's affair */
@@ -38,52 +51,55 @@ struct kern_matrix; /* below */
 
 /* One matrix-product family: what to do with weights of one format. */
 struct kern_mm {
-    const char *name;    /* "q4_1 x q8, vnni" */
+    const char *name; /* "q4_1 x q8, vnni" */
     enum kern_act act;
-    size_t panel_rows;   /* weight rows interleaved into one panel */
-    size_t k_multiple;   /* k must be a multiple of this */
+    size_t panel_rows; /* weight rows interleaved into one panel */
+    size_t k_multiple; /* k must be a multiple of this */
     size_t (*panel_bytes)(const struct kern_matrix *w);
-    /* Packs n_rows (<= panel_rows; missing ones become zero) file-format rows, row_bytes apart, into a panel. */
+    /* Packs n_rows file-format rows, row_bytes apart, into a panel; rows up to panel_rows become zero. */
     void (*pack)(const struct kern_matrix *w, void *panel, const void *rows, size_t row_bytes, size_t n_rows);
     /* Row r of a panel as float [k], for embedding look-up. */
     void (*unpack_row)(const struct kern_matrix *w, float *dst, const void *panel, size_t r);
-    /* y[i * y_stride + j] (+)= sum_k act[i][k] * w[first_row + j][k], for i < m, j < n_panels * panel_rows but only rows
-     * that exist. acts: packed rows, act_row_bytes apart. add: y is added to, else overwritten. scratch: floats
-     * [kern_mm_scratch] of this thread. */
+    /* y[i * y_stride + j] (+)= sum_k act[i][k] * w[first_row + j][k], for i < m, j < n_panels * panel_rows
+     * but only rows that exist. acts: packed rows, act_row_bytes apart. add: y is added to, else overwritten.
+     * scratch: floats [kern_mm_scratch] of this thread. */
     void (*run)(const struct kern_matrix *w, float *y, size_t y_stride, size_t first_panel, size_t n_panels,
                 const void *acts, size_t act_row_bytes, size_t m, bool add, float *scratch);
 };
 
 struct kern_matrix {
     const struct kern_mm *mm;
-    enum kern_format format; /* of the source */
-    kern_decode *decode;     /* of the source format; used by families that keep file blocks */
+    enum kern_format format;         /* of the source */
+    kern_decode *decode;             /* of the source format; used by families that keep file blocks */
     size_t block_elems, block_bytes; /* of the source format */
     size_t rows, k;
-    const void *panels;      /* [ceil(rows / panel_rows)] of panel_bytes, 64-byte aligned */
+    const void *panels; /* [ceil(rows / panel_rows)] of panel_bytes, 64-byte aligned */
 };
 
-/* ---- attention over paged KV ---------------------------------------------------------------------------------- */
+/* ---- attention over paged KV ---- */
 
-/* One layer and KV head of one block: K as [block_tokens / 16][head_dim][16 tokens], V as [block_tokens][head_dim], in the KV
- * element type. Lanes run over tokens for the scores and over head_dim for the weighted sum: no horizontal sums. */
+/* One layer and KV head of one block: K as [block_tokens / 16][head_dim][16 tokens], V as
+ * [block_tokens][head_dim], in the KV element type. Lanes run over tokens for the scores and over head_dim
+ * for the weighted sum: no horizontal sums. */
 #define KERN_KV_LANES 16
-/* Softmax partitions: fixed spans of logical positions anchored at 0; each is reduced alone, then combined in order. */
+/* Softmax partitions: fixed spans of logical positions anchored at 0; each is reduced alone, then combined in
+ * order. */
 #define KERN_ATTN_PARTITION 256
 
 enum kern_kv { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_TYPES };
 
 /* Queries of one KV head against one partition. */
 struct kern_attn_job {
-    const void *const *k, *const *v; /* [KERN_ATTN_PARTITION / block_tokens] chunks; those wholly masked may be NULL */
+    /* [KERN_ATTN_PARTITION / block_tokens] chunks; those wholly masked may be NULL */
+    const void *const *k, *const *v;
     size_t block_tokens, head_dim;
-    const float *const *q;           /* [n_q] query vectors [head_dim] */
-    const uint16_t *begin, *end;     /* [n_q] attended slots of the partition: begin <= slot < end, begin < end */
+    const float *const *q;       /* [n_q] query vectors [head_dim] */
+    const uint16_t *begin, *end; /* [n_q] attended slots of the partition: begin <= slot < end, begin < end */
     size_t n_q;
-    float scale, soft_cap;           /* soft_cap 0 = none: s = cap * tanh(s / cap) */
-    float *max, *sum;                /* [n_q] out: largest score, sum of exp(score - max) */
-    float *const *acc;               /* [n_q] out: unnormalised weighted sums [head_dim] */
-    float *scratch;                  /* floats [n_q * KERN_ATTN_PARTITION] */
+    float scale, soft_cap; /* soft_cap 0 = none: s = cap * tanh(s / cap) */
+    float *max, *sum;      /* [n_q] out: largest score, sum of exp(score - max) */
+    float *const *acc;     /* [n_q] out: unnormalised weighted sums [head_dim] */
+    float *scratch;        /* floats [n_q * KERN_ATTN_PARTITION] */
 };
 
 struct kern_attn {
@@ -95,7 +111,7 @@ struct kern_attn {
     void (*partition)(const struct kern_attn_job *job);
 };
 
-/* ---- the table ----------------------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 enum kern_isa { KERN_ISA_REF, KERN_ISA_AVX2, KERN_ISA_AVX512, KERN_ISA_AMX, KERN_ISAS };
 
@@ -103,29 +119,35 @@ struct kern {
     const char *name; /* "ref", "avx2", "avx512" */
     enum kern_isa isa;
 
-    struct kern_mm mm[KERN_FORMAT_END]; /* by format of the weight as it is to be used; run NULL = unknown format */
-    size_t (*act_row_bytes)(enum kern_act kind, size_t k);          /* a multiple of 64 */
+    /* By format of the weight as it is to be used; run NULL = unknown format. */
+    struct kern_mm mm[KERN_FORMAT_END];
+    size_t (*act_row_bytes)(enum kern_act kind, size_t k); /* a multiple of 64 */
     void (*act_pack[KERN_ACT_KINDS])(void *dst, const float *x, size_t k);
 
     struct kern_attn attn[KERN_KV_TYPES];
-    /* out [head_dim] = the n_parts partitions combined in order and normalised. part i: max[i], sum[i], acc + i * stride. */
-    void (*attn_combine)(float *out, const float *max, const float *sum, const float *acc, size_t stride, size_t n_parts,
-                         size_t head_dim);
+    /* out [head_dim] = the n_parts partitions combined in order and normalised; out is not part of acc.
+     * Part i: max[i], sum[i], acc + i * stride. */
+    void (*attn_combine)(float *out, const float *max, const float *sum, const float *acc, size_t stride,
+                         size_t n_parts, size_t head_dim);
 
     /* y = x / sqrt(mean(x^2) + eps) * w (Zhang and Sennrich 2019) */
     void (*rms_norm)(float *y, const float *x, const float *w, size_t n, float eps);
-    /* Rotates pairs of one head in place (Su et al. 2021). interleaved: pairs (2i, 2i+1), else (i, i + n_rot / 2).
-     * cos_sin: [n_rot / 2] cosines then [n_rot / 2] sines of this position. Elements from n_rot on stay. */
+    /* Rotates pairs of one head in place (Su et al. 2021).
+     * interleaved: pairs (2i, 2i + 1), else (i, i + n_rot / 2). Elements from n_rot on stay.
+     * cos_sin: [n_rot / 2] cosines then [n_rot / 2] sines of this position. */
     void (*rope)(float *x, const float *cos_sin, size_t n_rot, bool interleaved);
-    void (*swiglu)(float *y, const float *gate, const float *up, size_t n); /* silu(gate) * up (Shazeer 2020) */
-    void (*add)(float *y, const float *x, size_t n);                        /* y += x */
+    /* y = silu(gate) * up (Shazeer 2020) */
+    void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
+    void (*add)(float *y, const float *x, size_t n); /* y += x */
     void (*scale)(float *y, float a, size_t n);
-    void (*round_to)(float *x, enum kern_act type, size_t n); /* rounds to bf16 / f16 precision in place; F32: nothing */
+    /* Rounds to bf16 or f16 precision in place; F32: nothing. */
+    void (*round_to)(float *x, enum kern_act type, size_t n);
 
     /* ---- over the vocabulary ---- */
-    /* Largest logit, its lowest index, and whether all are finite. NaN is never the largest; all NaN or -inf: -inf, 0. */
+    /* Largest logit, its lowest index, and whether all are finite. NaN is never the largest; where all are
+     * NaN or -inf, max is -inf and argmax 0. */
     void (*logits_scan)(const float *x, size_t n, float *max, size_t *argmax, bool *finite);
-    /* log(sum(exp(x - max))) + max in double, summed in a fixed order. max finite; -inf adds exactly nothing. */
+    /* log(sum(exp(x - max))) + max in double, summed in a fixed order; -inf adds exactly nothing. */
     double (*log_sum_exp)(const float *x, size_t n, float max);
     /* p[i] = exp((x[i] - max) * inv_temperature); returns their sum (fixed order). */
     double (*softmax_terms)(float *p, const float *x, size_t n, float max, float inv_temperature);
@@ -133,8 +155,8 @@ struct kern {
 
 /* Tables that this build has, NULL if the machine or system lacks the instruction set. */
 const struct kern *kern_table(enum kern_isa isa);
-/* The best table of this machine, no better than `limit` ("ref", "avx2", "avx512", "amx"; NULL or "" = no limit).
- * NULL when the name is unknown. An "amx" limit gives the best table up to it. */
+/* The best table of this machine, no better than `limit` ("ref", "avx2", "avx512", "amx"; NULL or "" = no
+ * limit). NULL when the name is unknown. An "amx" limit gives the best table up to it. */
 const struct kern *kern_select(const char *limit);
 /* Whether the processor and the operating system offer this instruction set. */
 bool kern_cpu_has(enum kern_isa isa);

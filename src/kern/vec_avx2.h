@@ -51,10 +51,10 @@ static inline vf vf_mul(vf a, vf b) {
 static inline vf vf_div(vf a, vf b) {
     return _mm256_div_ps(a, b);
 }
-static inline vf vf_fma(vf a, vf b, vf c) {
+static inline vf vf_fma(vf a, vf b, vf c) { /* a * b + c */
     return _mm256_fmadd_ps(a, b, c);
 }
-static inline vf vf_fnma(vf a, vf b, vf c) {
+static inline vf vf_fnma(vf a, vf b, vf c) { /* c - a * b */
     return _mm256_fnmadd_ps(a, b, c);
 }
 static inline vf vf_max(vf a, vf b) {

@@ -50,12 +50,12 @@ static inline vf vf_mul(vf a, vf b) {
 static inline vf vf_div(vf a, vf b) {
     return _mm512_div_ps(a, b);
 }
-static inline vf vf_fma(vf a, vf b, vf c) {
+static inline vf vf_fma(vf a, vf b, vf c) { /* a * b + c */
     return _mm512_fmadd_ps(a, b, c);
-} /* a * b + c */
-static inline vf vf_fnma(vf a, vf b, vf c) {
+}
+static inline vf vf_fnma(vf a, vf b, vf c) { /* c - a * b */
     return _mm512_fnmadd_ps(a, b, c);
-} /* c - a * b */
+}
 /* Where either is NaN the result is b. */
 static inline vf vf_max(vf a, vf b) {
     return _mm512_max_ps(a, b);

@@ -3,12 +3,30 @@
  * TEXT] */
 #include "check.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const char *const isa_names[KERN_ISAS] = {"ref", "avx2", "avx512", "amx"};
+
+/* For the signal handler: what is being checked. */
+static const struct check *running;
+
+static void say(const char *text) {
+    if (write(STDOUT_FILENO, text, strlen(text)) < 0) _exit(3);
+}
+
+static void on_fault(int signal) {
+    say("FAIL ");
+    say(running->kern->name);
+    say(" ");
+    say(running->what);
+    say(signal == SIGSEGV ? ": touched memory outside its buffers\n" : ": illegal instruction\n");
+    _exit(1);
+}
 
 static double seconds(void) {
     struct timespec t;
@@ -32,6 +50,9 @@ static void check_select(struct check *c) {
 static size_t check_table(const struct kern *kern, uint64_t seed) {
     struct check c = {.kern = kern, .what = "", .rng = seed};
     double start = seconds();
+    running = &c;
+    signal(SIGSEGV, on_fault);
+    signal(SIGILL, on_fault);
     check_select(&c);
     check_ops(&c);
     check_attn(&c);
