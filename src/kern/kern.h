@@ -56,7 +56,7 @@ struct kern_mm {
     size_t panel_rows; /* weight rows interleaved into one panel */
     size_t k_multiple; /* k must be a multiple of this */
     size_t (*panel_bytes)(const struct kern_matrix *w);
-    /* Packs n_rows file-format rows, row_bytes apart, into a panel; rows up to panel_rows become zero. */
+    /* Packs n_rows file-format rows, row_bytes apart, into a panel; rows missing to panel_rows are zero. */
     void (*pack)(const struct kern_matrix *w, void *panel, const void *rows, size_t row_bytes, size_t n_rows);
     /* Row r of a panel as float [k], for embedding look-up. */
     void (*unpack_row)(const struct kern_matrix *w, float *dst, const void *panel, size_t r);
@@ -92,8 +92,8 @@ enum kern_kv { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_TYPES };
 struct kern_attn_job {
     /* [KERN_ATTN_PARTITION / block_tokens] chunks; those wholly masked may be NULL */
     const void *const *k, *const *v;
-    size_t block_tokens, head_dim;
-    const float *const *q;       /* [n_q] query vectors [head_dim] */
+    size_t block_tokens, head_dim; /* a multiple of 16 that divides KERN_ATTN_PARTITION; a multiple of 8 */
+    const float *const *q;         /* [n_q] query vectors [head_dim] */
     const uint16_t *begin, *end; /* [n_q] attended slots of the partition: begin <= slot < end, begin < end */
     size_t n_q;
     float scale, soft_cap; /* soft_cap 0 = none: s = cap * tanh(s / cap) */
@@ -149,7 +149,7 @@ struct kern {
     void (*logits_scan)(const float *x, size_t n, float *max, size_t *argmax, bool *finite);
     /* log(sum(exp(x - max))) + max in double, summed in a fixed order; -inf adds exactly nothing. */
     double (*log_sum_exp)(const float *x, size_t n, float max);
-    /* p[i] = exp((x[i] - max) * inv_temperature); returns their sum (fixed order). */
+    /* p[i] = exp((x[i] - max) * inv_temperature); returns their sum (fixed order). p may be x. */
     double (*softmax_terms)(float *p, const float *x, size_t n, float max, float inv_temperature);
 };
 
@@ -161,7 +161,7 @@ const struct kern *kern_select(const char *limit);
 /* Whether the processor and the operating system offer this instruction set. */
 bool kern_cpu_has(enum kern_isa isa);
 
-/* Floats of scratch that mm.run and attention need per thread, for the widest k and head_dim of a model. */
+/* Floats of scratch that mm.run needs per thread, for the widest k of a model, in any table. */
 size_t kern_mm_scratch(size_t max_k);
 
 #endif
