@@ -1,0 +1,135 @@
+/* Word borders, spelled out, and on bytes that are not UTF-8. That ids equal the reference's is tested in
+ * test_tokenizer_golden.c. */
+#include "text/pretok.h"
+#include "util_tok.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const names[] = {"default", "gpt-2", "llama-bpe", "qwen2", "smollm"};
+
+static const struct pretok *find(const char *name) {
+    const struct pretok *p = pretok_find(name, strlen(name));
+    if (!p) fail_msg("no pre-tokenizer %s", name);
+    return p;
+}
+
+/* Words separated by "]". */
+static void expect(const char *name, const char *text, const char *want) {
+    const struct pretok *p = find(name);
+    struct buf got = BUF_INIT;
+    for (size_t i = 0, n = strlen(text), end; i < n; i = end) {
+        end = p->next((const uint8_t *)text, i, n);
+        assert_true(end > i && end <= n);
+        if (i) buf_putc(&got, ']');
+        buf_append(&got, text + i, end - i);
+    }
+    assert_string_equal(got.data, want);
+    buf_free(&got);
+}
+
+static void test_words(void **state) {
+    expect("gpt-2", "They're I'LL 1234 x", "They]'re] I]']LL] 1234] x");
+    expect("smollm", "They're I'LL 1234 x", "They]'re] I]']LL] ]1]2]3]4] x");
+    expect("llama-bpe", "They're I'LL 1234 x", "They]'re] I]'LL] ]123]4] x");
+    expect("qwen2", "They're I'LL 1234 x", "They]'re] I]'LL] ]1]2]3]4] x");
+    expect("default", "They're I'LL 12345 x", "They]']re] I]']LL] ]123]45] x");
+    expect("gpt-2", "a  b   \n c \n", "a] ] b]   \n] c] \n");
+    expect("smollm", "a  7  b  ", "a]  ]7] ] b]  ");
+    expect("llama-bpe", "a  b   \n c \n", "a] ] b]   \n] c] \n");
+    expect("llama-bpe", "(a) $b,\r\n\n x", "(a])] $]b],\r\n\n] x");
+    expect("default", "a $5<=6 `x`", "a] ]$]5]<=]6] `]x]`");
+}
+
+static void test_names(void **state) {
+    static const char *const aliases[][2] = {
+        {"llama3", "llama-bpe"}, {"llama-v3", "llama-bpe"}, {"phi-2", "gpt-2"}, {"starcoder", "smollm"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_string_equal(find(names[i])->name, names[i]);
+        assert_non_null(strstr(pretok_known_names(), names[i]));
+    }
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        assert_string_equal(find(aliases[i][0])->name, aliases[i][1]);
+        assert_non_null(strstr(pretok_known_names(), aliases[i][0]));
+    }
+    assert_null(pretok_find("", 0));
+    assert_null(pretok_find("gpt", 3));
+    assert_null(pretok_find("gpt-22", 6));
+    assert_null(pretok_find("GPT-2", 5));
+    assert_non_null(pretok_find("gpt-2x", 5)); /* the length counts, not a NUL */
+}
+
+/* A stray byte is a character without properties, like a snowman: the borders are the same. */
+static void test_stray_bytes(void **state) {
+    struct tok_golden g;
+    tok_golden_open(&g, "nfc.golden");
+    struct tok_gen gen = {
+        .what = "random", .state = 77, .fragments = g.fragments, .n_fragments = g.n_fragments};
+    struct buf text = BUF_INIT, stray = BUF_INIT, snowman = BUF_INIT;
+    uint64_t random = 5;
+    for (int round = 0; round < 4000; round++) {
+        static const char bad[] = "\x80\xbf\xc0\xc1\xf5\xff\xfe\xf8";
+        size_t *at = NULL; /* offset in snowman of each byte of stray */
+        tok_gen_next(&gen, &text);
+        buf_clear(&stray);
+        buf_clear(&snowman);
+        at = calloc(4 * text.len + 8, sizeof *at);
+        assert_non_null(at);
+        for (size_t i = 0; i < text.len; i++) {
+            bool border = ((uint8_t)text.data[i] & 0xc0) != 0x80;
+            if (border && tok_below(&random, 4) == 0) {
+                at[stray.len] = snowman.len;
+                buf_putc(&stray, bad[tok_below(&random, 8)]);
+                buf_puts(&snowman, "\u2603");
+            }
+            at[stray.len] = snowman.len;
+            buf_putc(&stray, text.data[i]);
+            buf_putc(&snowman, text.data[i]);
+        }
+        at[stray.len] = snowman.len;
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+            const struct pretok *p = find(names[k]);
+            for (size_t i = 0, j = 0; i < stray.len;) {
+                i = p->next((const uint8_t *)stray.data, i, stray.len);
+                j = p->next((const uint8_t *)snowman.data, j, snowman.len);
+                assert_int_equal(at[i], j);
+            }
+        }
+        free(at);
+    }
+    buf_free(&text);
+    buf_free(&stray);
+    buf_free(&snowman);
+    tok_golden_close(&g);
+}
+
+/* Never past the end, never standing still, never reading beyond (the sanitizer sees that), from any start.
+ */
+static void test_any_bytes(void **state) {
+    struct tok_gen gen = {.what = "bytes", .state = 99};
+    struct buf text = BUF_INIT;
+    for (int round = 0; round < 3000; round++) {
+        tok_gen_next(&gen, &text);
+        if (text.len == 0) continue;
+        uint8_t *exact = malloc(text.len);
+        assert_non_null(exact);
+        memcpy(exact, text.data, text.len);
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            for (size_t i = 0; i < text.len; i++) {
+                size_t end = find(names[k])->next(exact, i, text.len);
+                assert_true(end > i && end <= text.len);
+            }
+        free(exact);
+    }
+    buf_free(&text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_words), cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_stray_bytes), cmocka_unit_test(test_any_bytes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
