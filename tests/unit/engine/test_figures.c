@@ -219,6 +219,8 @@ static void test_memory_is_steady(void **state) {
     struct quire_engine *e = test_open(&f->config);
     uint64_t random = 6;
     one_round(e, f, 400, &random);
+    while (atomic_load(&quire_stats(e)->blocks_resident) < quire_info(e)->n_blocks)
+        one_round(e, f, 20, &random); /* the KV memory is still being taken */
     uint64_t before = meminfo_resident_bytes();
     one_round(e, f, N_STEADY, &random);
     uint64_t after = meminfo_resident_bytes();
@@ -227,7 +229,7 @@ static void test_memory_is_steady(void **state) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     assert_true(after <= before + (256 << 10));
 #endif
-    test_baseline(e, 400 + N_STEADY);
+    test_baseline(e, SIZE_MAX);
     quire_shutdown(e);
 }
 

@@ -23,7 +23,7 @@ uint32_t test_random(uint64_t *state, uint32_t below) {
 /* ---- models ---------------------------------------------------------------------------------------------
  */
 
-static struct quire_token_bytes make_bytes(size_t n_vocab) {
+struct quire_token_bytes test_make_bytes(size_t n_vocab) {
     uint8_t *bytes = malloc(3 * n_vocab);
     uint32_t *offsets = malloc((n_vocab + 1) * sizeof *offsets), n = 0;
     assert_non_null(bytes);
@@ -46,7 +46,7 @@ struct test_model test_model_make(const struct tiny_model_options *o) {
     m.data = tiny_model_memory(o, &n);
     assert_non_null(m.data);
     if (weights_open_memory(m.data, n, &m.weights, &err)) fail_msg("weights: %s", err.text);
-    m.bytes = make_bytes(o->n_vocab);
+    m.bytes = test_make_bytes(o->n_vocab);
     return m;
 }
 

@@ -20,6 +20,7 @@ struct test_model {
 };
 
 struct test_model test_model_make(const struct tiny_model_options *o);
+struct quire_token_bytes test_make_bytes(size_t n_vocab);
 void test_model_free(struct test_model *m);
 
 /* float32, one thread, 256 blocks of 16 tokens, 8 sequences, budget 256, prefix caching and chunking on. */
