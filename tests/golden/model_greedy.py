@@ -4,8 +4,9 @@
 
 Starts LLAMA_SERVER on a free port of 127.0.0.1. Needs tokenizers.
 
-OUT.bin, little-endian: "QGR1"; u32 n_sequences, n_top; then for each sequence u32 n_prompt, n_answer; u32
-token[n_prompt + n_answer]; and for each answer token, what led to it: u32 top_id[n_top], f32 top_logprob[n_top].
+OUT.bin, little-endian: "QGR2"; u32 n_sequences; then for each sequence u32 n_prompt, n_answer; u32
+token[n_prompt + n_answer]; and for each answer token, what led to it: u32 n_top, top_id[n_top]; f32 top_logprob[n_top].
+Where the two most likely tokens are close, more of them are listed.
 """
 
 import json
@@ -20,7 +21,7 @@ from tokenizers import Tokenizer
 
 from model_text import PROMPTS
 
-N_TOP, N_ANSWER = 10, 64
+N_TOP, N_CLOSE, CLOSE, N_ANSWER = 8, 64, 1.5, 96
 # Attention and its cache in float32, as the test runs Quire.
 FLAGS = ["-fa", "off", "-ctk", "f32", "-ctv", "f32"]
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -41,7 +42,7 @@ def start(server, model):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    process = subprocess.Popen([server, "-m", model, "--host", "127.0.0.1", "--port", str(port), "-t", "2", "-c", "2048",
+    process = subprocess.Popen([server, "-m", model, "--host", "127.0.0.1", "--port", str(port), "-t", "1", "-c", "2048",
                                 "-np", "1", *FLAGS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(300):
         try:
@@ -55,12 +56,12 @@ def start(server, model):
 
 def answer(port, prompt):
     reply = post(port, "/completion", {"prompt": prompt, "n_predict": N_ANSWER, "temperature": 0, "top_k": 1,
-                                       "n_probs": N_TOP, "cache_prompt": False, "return_tokens": True,
+                                       "n_probs": N_CLOSE, "cache_prompt": False, "return_tokens": True,
                                        "post_sampling_probs": False, "repeat_penalty": 1.0})
     steps = reply["completion_probabilities"]
     tokens = [s["id"] for s in steps]
     tops = [[(t["id"], t["logprob"]) for t in s["top_logprobs"]] for s in steps]
-    assert all(len(t) == N_TOP and t[0][0] == id for t, id in zip(tops, tokens)), "not greedy"
+    assert all(len(t) == N_CLOSE and t[0][0] == id for t, id in zip(tops, tokens)), "not greedy"
     return tokens, tops
 
 
@@ -70,7 +71,7 @@ def main():
     process, port = start(server, model)
     try:
         with open(out_path, "wb") as f:
-            f.write(b"QGR1" + struct.pack("<2I", len(PROMPTS), N_TOP))
+            f.write(b"QGR2" + struct.pack("<I", len(PROMPTS)))
             for text in PROMPTS:
                 prompt = prompt_tokens(tokenizer, text)
                 tokens, tops = answer(port, prompt)
@@ -78,8 +79,9 @@ def main():
                 f.write(struct.pack("<2I", len(prompt), len(tokens)))
                 f.write(struct.pack(f"<{len(prompt) + len(tokens)}I", *prompt, *tokens))
                 for top in tops:
-                    f.write(struct.pack(f"<{N_TOP}I", *(id for id, _ in top)))
-                    f.write(struct.pack(f"<{N_TOP}f", *(p for _, p in top)))
+                    n = N_CLOSE if top[0][1] - top[1][1] < CLOSE else N_TOP
+                    f.write(struct.pack(f"<{n + 1}I", n, *(id for id, _ in top[:n])))
+                    f.write(struct.pack(f"<{n}f", *(p for _, p in top[:n])))
     finally:
         process.terminate()
         process.wait()

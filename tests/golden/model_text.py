@@ -34,26 +34,28 @@ particular to interest me on shore, I thought I would sail about a little and se
 Les sanglots longs des violons de l'automne blessent mon coeur d'une langueur monotone.
 """
 
-# Twenty questions and openings for the peer's greedy answers.
+# Twenty prompts for the peer's greedy answers. Two programs that round the inputs of products to 8 bits differ by some 0.1
+# in log probability on this model, so on open-ended text, where the two most likely tokens are often closer than that,
+# no two agree on 99 % of them. These prompts have answers that are mostly determined.
 PROMPTS = [
-    "What is the capital of France?",
-    "Explain in two sentences why the sky is blue.",
-    "Write a short poem about the sea.",
-    "List five uses of a paper clip.",
+    "Count from 1 to 40.",
+    "Write the alphabet, one letter per line.",
+    "List the days of the week in order, three times.",
+    "List the months of the year in order, twice.",
+    "Write the even numbers from 2 to 60, separated by commas.",
+    "Write the multiplication table of 7.",
+    "Copy this text exactly: The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog.",
+    "Repeat this sentence ten times: A quire is a gathering of pages.",
+    "Continue the sequence: 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120, 130,",
+    "Write a Python class Point with x and y and a method that returns the distance to another point.",
     "How do I boil an egg?",
-    "What is 17 plus 25? Show your work.",
-    "Translate 'good morning' into Spanish and German.",
-    "Write a Python function that reverses a string.",
-    "Who wrote Pride and Prejudice, and when was it published?",
-    "Summarize the story of Little Red Riding Hood.",
-    "What are the three states of matter?",
-    "Give me advice for a job interview.",
-    "Describe a rainy day in a small town.",
-    "What is the difference between a virus and a bacterium?",
-    "Name the planets of the solar system in order.",
-    "Write an email asking a colleague for a meeting on Tuesday.",
-    "Why do leaves change color in autumn?",
-    "Tell me a joke about computers.",
-    "How does a bicycle stay upright?",
-    "Write a SQL query that counts the orders of each customer.",
+    "Count down from 30 to 1.",
+    "Write the numbers one to twenty as words.",
+    "Write a C function that returns the larger of two integers.",
+    "Write a list of twenty colors.",
+    "Translate into French: I love you.",
+    "Repeat after me: one two three four five six seven eight nine ten one two three four five six seven eight nine ten.",
+    "Summarize: The cat sat on the mat. The cat sat on the mat. The cat sat on the mat.",
+    "Write a poem in which each line is the same.",
+    "Write a for loop in JavaScript that prints the numbers from 1 to 10.",
 ]
