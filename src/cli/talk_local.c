@@ -59,6 +59,7 @@ static struct quire_sampling sampling_of(const struct talk_options *o, size_t ro
 }
 
 static void show(struct buf *text, size_t *shown, FILE *out) {
+    if (text->len == *shown) return;
     fwrite(text->data + *shown, 1, text->len - *shown, out);
     fflush(out);
     *shown = text->len;

@@ -4,11 +4,14 @@
 #include "base/error.h"
 #include "base/size.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Memory of one scored prompt token with its alternatives, in the engine and as JSON. */
 #define SCORE_BYTES 92
+
+#define TRIM_BODY_BYTES ((size_t)1 << 20)
 
 static void model_check(struct call *c) {
     const struct serve_config *config = &c->serve->config;
@@ -131,8 +134,7 @@ static void write_detokenize(struct call *c) {
     buf_free(&text);
 }
 
-void call_work(struct call *c) {
-    struct http1_span body = exchange_body(c->x);
+static void work(struct call *c, struct http1_span body) {
     if (request_parse(c->kind, body.data, body.n, &c->serve->limits, &c->request, &c->err)) return;
     c->parsed = true;
     model_check(c);
@@ -144,6 +146,13 @@ void call_work(struct call *c) {
         write_detokenize(c);
     else
         submit_all(c);
+}
+
+void call_work(struct call *c) {
+    struct http1_span body = exchange_body(c->x);
+    work(c, body);
+    /* The many small pieces that a large body was parsed into are free by now, but still the heap's. */
+    if (body.n >= TRIM_BODY_BYTES) malloc_trim(0);
 }
 
 void call_render(struct call *c) {
