@@ -23,14 +23,14 @@
 
 struct chat_template;
 
-/* At most 1 MiB of source, which is copied. QUIRE_EFORMAT for a mistake, QUIRE_EUNSUPPORTED for a construct
+/* At most 256 KiB of source, which is copied. QUIRE_EFORMAT for a mistake, QUIRE_EUNSUPPORTED for a construct
  * that is not there (include, an unknown filter, ...), QUIRE_ELIMIT; the text gives line and column. */
 int chat_template_compile(const char *source, size_t len, struct chat_template **out, struct error *err);
 void chat_template_free(struct chat_template *t); /* NULL allowed */
 
 /* Budgets of a render unless it says otherwise. A step is about one operation; text counts one per 256 bytes.
  */
-#define CHAT_TEMPLATE_STEPS        3000000
+#define CHAT_TEMPLATE_STEPS        1000000
 #define CHAT_TEMPLATE_DEPTH        1000
 #define CHAT_TEMPLATE_OUTPUT_BYTES (16u << 20)
 

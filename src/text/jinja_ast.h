@@ -165,6 +165,7 @@ struct jinja_node {
         struct {
             struct jinja_node *object;
             const struct jinja_str *name;
+            bool reserved; /* a dict may have a method of this name */
         } attr;
         struct {
             struct jinja_node *callee;
@@ -237,7 +238,7 @@ struct jinja_place {
 
 /* Compiles (lexes, parses, resolves) a source of at most JINJA_MAX_SOURCE_BYTES. QUIRE_EFORMAT,
  * QUIRE_EUNSUPPORTED or QUIRE_ELIMIT with line and column. */
-#define JINJA_MAX_SOURCE_BYTES (1u << 20)
+#define JINJA_MAX_SOURCE_BYTES (256u << 10)
 int jinja_template_compile(const char *source, size_t len, struct jinja_template **out, struct error *err);
 void jinja_template_free(struct jinja_template *t); /* NULL allowed */
 

@@ -28,7 +28,7 @@ int jinja_bind(struct jinja *j, const char *function, const char *params, const 
     if (args->n_pos > n)
         return jinja_fail(j, QUIRE_EINVAL, "%s takes at most %zu argument(s), %zu given", function, n,
                           args->n_pos);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < JINJA_MAX_PARAMS; i++)
         out[i] = i < args->n_pos ? args->pos[i] : (struct jinja_value){.type = JINJA_MISSING};
     for (size_t i = 0; i < args->n_kw; i++) {
         const struct jinja_str *name = args->kw[i].name;

@@ -224,6 +224,7 @@ int jinja_dict_update(struct jinja *j, struct jinja_dict *d, struct jinja_value 
         }
     }
     struct jinja_iter it;
+    if (from.type == JINJA_UNDEFINED) return jinja_fail_undefined(j, from);
     JINJA_TRY(jinja_iter_start(j, &it, from));
     for (;;) {
         struct jinja_value item, pair[2];

@@ -77,6 +77,40 @@ NOINLINE static int eval_binary(struct jinja *j, struct jinja_env *env, const st
     return jinja_binary(j, (enum jinja_op)n->op, a, b, out);
 }
 
+/* a + b + c + ...: strings are put together once, not at every +. Long sums recurse only every MAX_SUM terms.
+ */
+#define MAX_SUM 16
+
+NOINLINE static int eval_sum(struct jinja *j, struct jinja_env *env, const struct jinja_node *n,
+                             struct jinja_value *out) {
+    const struct jinja_node *terms[MAX_SUM];
+    size_t n_terms = 0;
+    struct jinja_sb text = {.j = NULL}; /* j set: *out is what has been put together so far */
+    for (; n_terms < MAX_SUM && n->kind == JINJA_N_BINARY && n->op == JINJA_OP_ADD; n = n->a)
+        terms[n_terms++] = n;
+    JINJA_TRY(jinja_eval(j, env, n, out));
+    while (n_terms) {
+        const struct jinja_node *sum = terms[--n_terms];
+        struct jinja_value v;
+        JINJA_TRY(jinja_eval(j, env, sum->b, &v));
+        j->pos = sum->pos;
+        bool plain = v.type == JINJA_STR && !v.s->markup;
+        if (plain && !text.j && out->type == JINJA_STR && !out->s->markup && n_terms) {
+            jinja_sb_init(j, &text);
+            jinja_sb_reserve(&text, out->s->len + v.s->len); /* of strings that exist: no overflow */
+            jinja_sb_add_str(&text, out->s);
+        }
+        if (plain && text.j) {
+            jinja_sb_add_str(&text, v.s);
+            continue;
+        }
+        if (text.j) JINJA_TRY(jinja_sb_finish(&text, &out->s));
+        text.j = NULL;
+        JINJA_TRY(jinja_binary(j, JINJA_OP_ADD, *out, v, out));
+    }
+    return text.j ? jinja_sb_finish(&text, &out->s) : 0;
+}
+
 NOINLINE static int eval_compare(struct jinja *j, struct jinja_env *env, const struct jinja_node *n,
                                  struct jinja_value *out) {
     struct jinja_value left, right;
@@ -148,6 +182,9 @@ NOINLINE static int eval_access(struct jinja *j, struct jinja_env *env, const st
     if (n->kind == JINJA_N_GETATTR) {
         JINJA_TRY(jinja_eval(j, env, n->attr.object, &object));
         j->pos = n->pos;
+        /* A name that no type has a method of is a member, if anything. */
+        if (!n->attr.reserved && jinja_is_dict(object))
+            return jinja_getitem(j, object, jinja_of_str(n->attr.name), out);
         return jinja_getattr(j, object, n->attr.name, out);
     }
     if (n->b->kind == JINJA_N_SLICE) return eval_slice(j, env, n, out);
@@ -272,7 +309,8 @@ static int eval_inner(struct jinja *j, struct jinja_env *env, const struct jinja
     case JINJA_N_NOT:
     case JINJA_N_NEG:
     case JINJA_N_POS: return eval_logic(j, env, n, out);
-    case JINJA_N_BINARY: return eval_binary(j, env, n, out);
+    case JINJA_N_BINARY:
+        return n->op == JINJA_OP_ADD ? eval_sum(j, env, n, out) : eval_binary(j, env, n, out);
     case JINJA_N_COMPARE: return eval_compare(j, env, n, out);
     case JINJA_N_CONCAT: return eval_concat(j, env, n, out);
     case JINJA_N_COND: return eval_cond(j, env, n, out);

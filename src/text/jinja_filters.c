@@ -46,7 +46,8 @@ static int f_int(struct jinja *j, struct jinja_value self, const struct jinja_va
     int64_t base = 10;
     bool ok;
     if (self.type == JINJA_UNDEFINED) return jinja_fail_undefined(j, self);
-    if (jinja_given(arg[1])) JINJA_TRY(jinja_need_int(j, "the base", arg[1], &base));
+    if (jinja_given(arg[1]))
+        base = jinja_is_int(arg[1]) ? jinja_as_int(arg[1]) : -1; /* -1: no text is a number */
     if (self.type == JINJA_STR) {
         *out = jinja_int(0);
         JINJA_TRY(jinja_parse_int(j, self.s, base, &out->i, &ok));

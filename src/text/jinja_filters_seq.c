@@ -332,6 +332,8 @@ int jinja_f_sort(struct jinja *j, struct jinja_value self, const struct jinja_va
     struct jinja_vec items = {0};
     struct jinja_getter *getters;
     size_t n;
+    int64_t reverse = 0;
+    if (jinja_given(arg[0])) JINJA_TRY(jinja_need_int(j, "sort: reverse", arg[0], &reverse));
     JINJA_TRY(multi_getter(j, arg[2], !jinja_truth(j, arg[1]), &getters, &n));
     JINJA_TRY(jinja_collect(j, self, &items));
     struct jinja_value *keys = jinja_array(j, items.n, sizeof *keys);
@@ -343,7 +345,7 @@ int jinja_f_sort(struct jinja *j, struct jinja_value self, const struct jinja_va
             JINJA_TRY(jinja_getter_get(j, &getters[k], items.items[i], &members[k]));
         JINJA_TRY(jinja_list_new(j, members, n, JINJA_LIST, &keys[i]));
     }
-    JINJA_TRY(jinja_sort(j, items.items, keys, items.n, jinja_truth(j, arg[0])));
+    JINJA_TRY(jinja_sort(j, items.items, keys, items.n, reverse != 0));
     return jinja_list_new(j, items.items, items.n, JINJA_LIST, out);
 }
 
@@ -355,6 +357,8 @@ int jinja_f_dictsort(struct jinja *j, struct jinja_value self, const struct jinj
     struct jinja_getter lower = {.lower = !jinja_truth(j, arg[0])};
     if (jinja_given(arg[1])) JINJA_TRY(jinja_need_str(j, "dictsort: by", arg[1], &by));
     bool by_value = by && jinja_str_is(by, "value");
+    int64_t reverse = 0;
+    if (jinja_given(arg[2])) JINJA_TRY(jinja_need_int(j, "dictsort: reverse", arg[2], &reverse));
     if (by && !by_value && !jinja_str_is(by, "key"))
         return jinja_fail(j, QUIRE_EINVAL, "dictsort sorts by either \"key\" or \"value\"");
     if (self.type == JINJA_UNDEFINED) return jinja_fail_undefined(j, self);
@@ -371,7 +375,7 @@ int jinja_f_dictsort(struct jinja *j, struct jinja_value self, const struct jinj
         JINJA_TRY(jinja_getter_get(j, &lower, by_value ? value : key, &keys[pairs.n]));
         JINJA_TRY(jinja_vec_push(j, &pairs, pair));
     }
-    JINJA_TRY(jinja_sort(j, pairs.items, keys, pairs.n, jinja_truth(j, arg[2])));
+    JINJA_TRY(jinja_sort(j, pairs.items, keys, pairs.n, reverse != 0));
     return jinja_list_new(j, pairs.items, pairs.n, JINJA_LIST, out);
 }
 
@@ -456,7 +460,7 @@ int jinja_f_last(struct jinja *j, struct jinja_value self, const struct jinja_va
                  const struct jinja_args *args, struct jinja_value *out) {
     size_t n;
     bool sized;
-    if (self.type == JINJA_ITER || !jinja_is_iterable(self))
+    if (self.type == JINJA_ITER || self.type == JINJA_LOOP || !jinja_is_iterable(self))
         return jinja_fail(j, QUIRE_EINVAL, "'%s' object is not reversible", jinja_type_name(self));
     JINJA_TRY(jinja_length(j, self, &n, &sized));
     if (n == 0) return jinja_undefined_hint(j, "No last item, sequence was empty.", out);
@@ -491,7 +495,8 @@ int jinja_f_reverse(struct jinja *j, struct jinja_value self, const struct jinja
         struct jinja_value part[3] = {{.type = JINJA_MISSING}, {.type = JINJA_MISSING}, jinja_int(-1)};
         return jinja_slice(j, self, part, out);
     }
-    if (self.type != JINJA_ITER && jinja_is_iterable(self)) return jinja_iter_reversed(j, self, out);
+    if (self.type != JINJA_ITER && self.type != JINJA_LOOP && jinja_is_iterable(self))
+        return jinja_iter_reversed(j, self, out);
     struct jinja_vec items = {0};
     JINJA_TRY(jinja_collect(j, self, &items));
     for (size_t a = 0, b = items.n; a + 1 < b; a++) {

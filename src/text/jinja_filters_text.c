@@ -225,7 +225,8 @@ int jinja_f_truncate(struct jinja *j, struct jinja_value self, const struct jinj
     const struct jinja_str *s, *end;
     int64_t length = 255, leeway = 5;
     ptrdiff_t space;
-    JINJA_TRY(jinja_need_str(j, "truncate: the value", self, &s));
+    size_t n;
+    bool sized;
     if (jinja_given(arg[0])) JINJA_TRY(jinja_need_int(j, "the length", arg[0], &length));
     if (jinja_given(arg[2])) {
         JINJA_TRY(jinja_need_str(j, "the end", arg[2], &end));
@@ -236,7 +237,10 @@ int jinja_f_truncate(struct jinja *j, struct jinja_value self, const struct jinj
     if (length < (int64_t)end->n_chars || leeway < 0)
         return jinja_fail(j, QUIRE_EINVAL,
                           "truncate: length must be at least that of the end, leeway at least 0");
-    if (length > INT64_MAX - leeway || (int64_t)s->n_chars <= length + leeway) return give(s, out);
+    JINJA_TRY(jinja_length(j, self, &n, &sized));
+    *out = self; /* what is short enough may be of any type that has a length */
+    if (sized && (length > INT64_MAX - leeway || (int64_t)n <= length + leeway)) return 0;
+    JINJA_TRY(jinja_need_str(j, "truncate: the value", self, &s));
     const struct jinja_str *cut =
         jinja_str_sub(j, s, 0, jinja_str_offset(s, (size_t)(length - (int64_t)end->n_chars)));
     if (!cut) return QUIRE_ENOMEM;

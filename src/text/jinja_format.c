@@ -67,8 +67,9 @@ struct percent {
     struct jinja_sb out;
 };
 
+/* What can be indexed may go unused. */
 static bool is_mapping_like(struct jinja_value v) {
-    return jinja_is_dict(v) || jinja_is_list(v);
+    return jinja_is_dict(v) || jinja_is_list(v) || v.type == JINJA_RANGE || v.type == JINJA_UNDEFINED;
 }
 
 static int next_value(struct percent *p, struct jinja_value *out) {

@@ -1,4 +1,5 @@
 #include "text/jinja_iter.h"
+#include "text/jinja_loop.h"
 #include "text/jinja_unicode.h"
 
 /* Item i of a sequence, counted from the end when reversed. */
@@ -19,6 +20,7 @@ static int next_of_str(struct jinja *j, struct jinja_iter *it, struct jinja_valu
     if (*done) return 0;
     jinja_utf8_get(s->data + it->cursor.i, s->len - it->cursor.i, &len);
     const struct jinja_str *c = jinja_str_sub(j, s, it->cursor.i, len);
+    if (c) c = jinja_str_markup(j, c, false);
     if (!c) return QUIRE_ENOMEM;
     it->cursor.i += len;
     *out = jinja_of_str(c);
@@ -44,6 +46,13 @@ static int next_of_nothing(struct jinja *j, struct jinja_iter *it, struct jinja_
     return 0;
 }
 
+/* A loop that is iterated goes on under the feet of its `for`. */
+static int next_of_loop(struct jinja *j, struct jinja_iter *it, struct jinja_value *out, bool *done) {
+    struct jinja_value item;
+    JINJA_TRY(jinja_loop_next(j, it->of.loop, &item, done));
+    return *done ? 0 : jinja_pair_new(j, item, it->of, out);
+}
+
 static int next_of_generator(struct jinja *j, struct jinja_iter *it, struct jinja_value *out, bool *done) {
     return jinja_iter_next(j, it->of.iter, out, done);
 }
@@ -59,6 +68,7 @@ bool jinja_is_iterable(struct jinja_value v) {
     case JINJA_JSON_OBJECT:
     case JINJA_RANGE:
     case JINJA_VIEW:
+    case JINJA_LOOP:
     case JINJA_ITER: return true;
     default: return false;
     }
@@ -77,6 +87,7 @@ int jinja_iter_start(struct jinja *j, struct jinja_iter *it, struct jinja_value 
     case JINJA_VIEW: it->next = next_of_dict; return 0;
     case JINJA_UNDEFINED: it->next = next_of_nothing; return 0;
     case JINJA_ITER: it->next = next_of_generator; return 0;
+    case JINJA_LOOP: it->next = next_of_loop; return 0;
     default: return jinja_fail(j, QUIRE_EINVAL, "'%s' object is not iterable", jinja_type_name(v));
     }
 }

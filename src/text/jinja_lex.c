@@ -77,6 +77,13 @@ int jinja_syntax_error(const struct jinja_template *t, struct error *err, int co
     return error_set(err, code, "chat template, line %zu, column %zu: %s", at.line, at.column, text);
 }
 
+int jinja_syntax_memory(const struct jinja_template *t, struct error *err) {
+    if (t->arena.used_bytes > t->arena.limit_bytes / 2)
+        return error_set(err, QUIRE_ELIMIT, "the chat template needs more than %zu MiB of memory",
+                         t->arena.limit_bytes >> 20);
+    return error_set(err, QUIRE_ENOMEM, "out of memory while reading the chat template");
+}
+
 static int fail(struct lexer *x, size_t pos, const char *what) {
     return jinja_syntax_error(x->t, x->err, QUIRE_EFORMAT, (uint32_t)pos, "%s", what);
 }
@@ -86,7 +93,7 @@ static struct jinja_token *push(struct lexer *x, enum jinja_token_type type, siz
         size_t cap = x->cap_tokens ? x->cap_tokens * 2 : 256;
         struct jinja_token *more = arena_array(&x->t->arena, cap, sizeof *more);
         if (!more) {
-            error_set(x->err, QUIRE_ENOMEM, "out of memory while reading the chat template");
+            jinja_syntax_memory(x->t, x->err);
             return NULL;
         }
         if (x->n_tokens) memcpy(more, x->tokens, x->n_tokens * sizeof *more);
@@ -115,6 +122,10 @@ static bool at(const struct lexer *x, size_t pos, const char *literal) {
 static size_t skip_space(const struct lexer *x, size_t pos) {
     while (pos < x->n) {
         size_t len;
+        if (x->s[pos] == ' ' || x->s[pos] == '\n') {
+            pos++;
+            continue;
+        }
         if (!(jinja_unicode_props(jinja_utf8_get(x->s + pos, x->n - pos, &len)) & JINJA_IS_SPACE)) break;
         pos += len;
     }
@@ -356,7 +367,7 @@ static int lex_string(struct lexer *x) {
         JINJA_TRY(push_text(x, JINJA_T_STRING, start, x->s + start + 1, end - start - 1));
     } else {
         char *data = arena_alloc(&x->t->arena, 5 * (end - start)); /* an escape grows to 5 times at most */
-        if (!data) return error_set(x->err, QUIRE_ENOMEM, "out of memory while reading the chat template");
+        if (!data) return jinja_syntax_memory(x->t, x->err);
         char *out = data;
         for (size_t p = start + 1; p < end;) {
             if (x->s[p] != '\\') {

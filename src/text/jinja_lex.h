@@ -65,6 +65,9 @@ int jinja_lex(struct jinja_template *t, struct jinja_token **tokens, struct erro
 int jinja_syntax_error(const struct jinja_template *t, struct error *err, int code, uint32_t pos,
                        const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
+/* The error of a failed allocation: memory or the limit that a template has. */
+int jinja_syntax_memory(const struct jinja_template *t, struct error *err);
+
 /* Spelling of a token type for messages. */
 const char *jinja_token_name(enum jinja_token_type type);
 

@@ -253,6 +253,12 @@ static const struct jinja_method *find_str_method(const struct jinja_str *name) 
     return NULL;
 }
 
+bool jinja_is_dict_attribute(const struct jinja_str *name) {
+    bool known = find_in(dict_methods, name) || (name->len > 2 && memcmp(name->data, "__", 2) == 0);
+    for (const char *const *m = dict_mutators; *m && !known; m++) known = jinja_str_is(name, *m);
+    return known;
+}
+
 const struct jinja_method *jinja_method_find(struct jinja_value self, const struct jinja_str *name,
                                              bool *unsafe) {
     const char *const *mutators = NULL;

@@ -9,6 +9,9 @@
 const struct jinja_method *jinja_method_find(struct jinja_value self, const struct jinja_str *name,
                                              bool *unsafe);
 
+/* Do Python's dicts have an attribute of this name? */
+bool jinja_is_dict_attribute(const struct jinja_str *name);
+
 /* String methods, by name, for the filters that are the same. */
 extern const struct jinja_method jinja_str_methods[];
 extern const size_t jinja_str_methods_n;

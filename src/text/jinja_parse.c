@@ -16,7 +16,7 @@ int jinja_parse_fail(struct jinja_parser *p, uint32_t pos, int code, const char 
 }
 
 static int no_memory(struct jinja_parser *p) {
-    return jinja_parse_fail(p, p->tok->pos, QUIRE_ENOMEM, "out of memory");
+    return jinja_syntax_memory(p->t, p->err);
 }
 
 int jinja_parse_enter(struct jinja_parser *p) {
@@ -213,6 +213,8 @@ static int parse_signature(struct jinja_parser *p, struct jinja_macro_def *def) 
         struct jinja_node *param, *value;
         if (params.n) JINJA_TRY(jinja_parse_expect(p, JINJA_T_COMMA));
         const struct jinja_token *tok = p->tok;
+        if (params.n == JINJA_MAX_NAMED)
+            return jinja_parse_fail(p, tok->pos, QUIRE_ELIMIT, "more than %d parameters", JINJA_MAX_NAMED);
         JINJA_TRY(jinja_parse_expect(p, JINJA_T_NAME));
         JINJA_TRY(jinja_parse_name_node(p, tok, &param));
         for (size_t i = 0; i < params.n; i++)

@@ -9,6 +9,9 @@
  */
 #define JINJA_MAX_NESTING 200
 
+/* Keyword arguments of a call, parameters of a macro. */
+#define JINJA_MAX_NAMED 255
+
 struct jinja_parser {
     struct jinja_template *t;
     struct error *err;

@@ -1,6 +1,7 @@
 /* Expressions. Loosest first: if-else, or, and, not, comparisons, + -, ~, * / // %, **, unary, postfix,
  * filters. */
 #include "text/jinja_filters.h"
+#include "text/jinja_methods.h"
 #include "text/jinja_parse.h"
 #include "text/jinja_tests.h"
 
@@ -24,7 +25,7 @@ int jinja_parse_name_node(struct jinja_parser *p, const struct jinja_token *tok,
     struct jinja_node *n = jinja_parse_node(p, JINJA_N_NAME, tok->pos);
     if (!n) return QUIRE_ENOMEM;
     n->name.id = jinja_template_intern(p->t, tok->text.data, tok->text.len);
-    if (n->name.id == UINT32_MAX) return jinja_parse_fail(p, tok->pos, QUIRE_ENOMEM, "out of memory");
+    if (n->name.id == UINT32_MAX) return jinja_syntax_memory(p->t, p->err);
     *out = n;
     return 0;
 }
@@ -45,7 +46,7 @@ static int parse_string(struct jinja_parser *p, struct jinja_node **out) {
     const char *data = p->tok->text.data;
     if (n > 1) {
         char *joined = arena_alloc(&p->t->arena, total);
-        if (!joined) return jinja_parse_fail(p, pos, QUIRE_ENOMEM, "out of memory");
+        if (!joined) return jinja_syntax_memory(p->t, p->err);
         size_t at = 0;
         for (size_t i = 0; i < n; i++) {
             if (p->tok[i].text.len) memcpy(joined + at, p->tok[i].text.data, p->tok[i].text.len);
@@ -204,8 +205,10 @@ static int push_kwarg(struct jinja_parser *p, struct jinja_call_args *args, cons
             memcmp(args->kw_names[i]->data, tok->text.data, tok->text.len) == 0)
             return jinja_parse_fail(p, tok->pos, QUIRE_EFORMAT, "keyword argument '%.*s' is repeated",
                                     (int)tok->text.len, tok->text.data);
+    if (args->kw.n == JINJA_MAX_NAMED)
+        return jinja_parse_fail(p, tok->pos, QUIRE_ELIMIT, "more than %d keyword arguments", JINJA_MAX_NAMED);
     const struct jinja_str **names = arena_array(&p->t->arena, args->kw.n + 1, sizeof *names);
-    if (!names) return jinja_parse_fail(p, tok->pos, QUIRE_ENOMEM, "out of memory");
+    if (!names) return jinja_syntax_memory(p->t, p->err);
     if (args->kw.n) memcpy(names, args->kw_names, args->kw.n * sizeof *names);
     args->kw_names = names;
     names[args->kw.n] = jinja_parse_str(p, tok->text.data, tok->text.len);
@@ -239,7 +242,7 @@ static int parse_argument(struct jinja_parser *p, struct jinja_call_args *args) 
 
 static int parse_args(struct jinja_parser *p, struct jinja_call_args **out) {
     struct jinja_call_args *args = arena_zalloc(&p->t->arena, sizeof *args);
-    if (!args) return jinja_parse_fail(p, p->tok->pos, QUIRE_ENOMEM, "out of memory");
+    if (!args) return jinja_syntax_memory(p->t, p->err);
     *out = args;
     JINJA_TRY(jinja_parse_expect(p, JINJA_T_LPAREN));
     for (bool first = true; p->tok->type != JINJA_T_RPAREN; first = false) {
@@ -286,7 +289,9 @@ static int parse_subscript(struct jinja_parser *p, struct jinja_node *object, st
         if (!n) return QUIRE_ENOMEM;
         n->attr.object = object;
         *out = n;
-        return jinja_parse_identifier(p, &n->attr.name);
+        JINJA_TRY(jinja_parse_identifier(p, &n->attr.name));
+        n->attr.reserved = jinja_is_dict_attribute(n->attr.name);
+        return 0;
     }
     if (tok->type == JINJA_T_DOT) {
         if (p->tok->type != JINJA_T_INT)
@@ -346,7 +351,7 @@ static int parse_dotted(struct jinja_parser *p, const struct jinja_str **name) {
         const struct jinja_str *part;
         JINJA_TRY(jinja_parse_identifier(p, &part));
         char *joined = arena_alloc(&p->t->arena, (*name)->len + 1 + part->len);
-        if (!joined) return jinja_parse_fail(p, p->tok->pos, QUIRE_ENOMEM, "out of memory");
+        if (!joined) return jinja_syntax_memory(p->t, p->err);
         memcpy(joined, (*name)->data, (*name)->len);
         joined[(*name)->len] = '.';
         memcpy(joined + (*name)->len + 1, part->data, part->len);
@@ -401,7 +406,7 @@ static int parse_test(struct jinja_parser *p, struct jinja_node *subject, struct
         if (jinja_parse_is_name(p->tok, "is"))
             return jinja_parse_fail(p, p->tok->pos, QUIRE_EFORMAT, "tests with 'is' cannot be chained");
         n->apply.args = arena_zalloc(&p->t->arena, sizeof *n->apply.args);
-        if (!n->apply.args) return jinja_parse_fail(p, pos, QUIRE_ENOMEM, "out of memory");
+        if (!n->apply.args) return jinja_syntax_memory(p->t, p->err);
         JINJA_TRY(parse_primary(p, false, &arg));
         JINJA_TRY(parse_postfix(p, &arg));
         JINJA_TRY(jinja_parse_push(p, &n->apply.args->pos, arg));
@@ -492,7 +497,7 @@ static int parse_compare(struct jinja_parser *p, struct jinja_node **out) {
         JINJA_TRY(parse_prec(p, PREC_SUM, &right));
         if (others.n == cap) {
             uint8_t *more = arena_zalloc(&p->t->arena, cap = cap ? cap * 2 : 4);
-            if (!more) return jinja_parse_fail(p, pos, QUIRE_ENOMEM, "out of memory");
+            if (!more) return jinja_syntax_memory(p->t, p->err);
             if (ops) memcpy(more, ops, others.n);
             ops = more;
         }

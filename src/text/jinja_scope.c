@@ -41,13 +41,19 @@ struct scope {
     size_t n_blocks;
     uint32_t id_loop, id_caller, id_kwargs, id_varargs, id_self, id_super;
     struct jinja_guard guard;
+    size_t steps_left; /* each loop and macro looks through its whole body once more */
 };
 
-static int no_memory(struct scope *s, uint32_t pos) {
-    return jinja_syntax_error(s->t, s->err, QUIRE_ENOMEM, pos, "out of memory");
+#define MAX_STEPS  5000000
+#define MAX_BLOCKS 1000
+
+static int no_memory(struct scope *s) {
+    return jinja_syntax_memory(s->t, s->err);
 }
 
 static int enter(struct scope *s, uint32_t pos) {
+    if (s->steps_left-- == 0)
+        return jinja_syntax_error(s->t, s->err, QUIRE_ELIMIT, pos, "the template is too complex");
     if (jinja_guard_enter(&s->guard)) return 0;
     return jinja_syntax_error(s->t, s->err, QUIRE_ELIMIT, pos, "nested too deeply");
 }
@@ -79,7 +85,7 @@ static int mark_stored(struct scope *s, struct entry *e) {
     e->stored = true;
     if ((f->n_stored & (f->n_stored - 1)) == 0) {
         struct entry **more = arena_array(&s->t->arena, f->n_stored ? f->n_stored * 2 : 1, sizeof *more);
-        if (!more) return no_memory(s, 0);
+        if (!more) return no_memory(s);
         if (f->n_stored) memcpy(more, f->stored, f->n_stored * sizeof *more);
         f->stored = more;
     }
@@ -89,21 +95,21 @@ static int mark_stored(struct scope *s, struct entry *e) {
 
 static int declare_param(struct scope *s, uint32_t name, uint32_t *slot) {
     struct entry *e = define(s, name, JINJA_LOAD_NOTHING);
-    if (!e) return no_memory(s, 0);
+    if (!e) return no_memory(s);
     if (slot) *slot = e->slot;
     return mark_stored(s, e);
 }
 
 static int load_name(struct scope *s, uint32_t name) {
     if (s->names[name]) return 0;
-    return define(s, name, JINJA_LOAD_CONTEXT) ? 0 : no_memory(s, 0);
+    return define(s, name, JINJA_LOAD_CONTEXT) ? 0 : no_memory(s);
 }
 
 static int store_name(struct scope *s, uint32_t name) {
     struct entry *e = s->names[name];
     if (!e || e->frame != s->frame) {
         e = define(s, name, e ? JINJA_LOAD_OUTER : JINJA_LOAD_UNDEFINED);
-        if (!e) return no_memory(s, 0);
+        if (!e) return no_memory(s);
     }
     return mark_stored(s, e);
 }
@@ -372,7 +378,7 @@ static void open_frame(struct scope *s, struct frame *f, struct function *fn) {
 static int close_frame(struct scope *s, struct jinja_frame *out) {
     struct frame *f = s->frame;
     struct jinja_load *loads = arena_array(&s->t->arena, f->n_entries, sizeof *loads);
-    if (!loads) return no_memory(s, 0);
+    if (!loads) return no_memory(s);
     size_t n = f->n_entries;
     for (struct entry *e = f->entries; e; e = e->next) {
         struct jinja_load *l = &loads[--n];
@@ -644,7 +650,7 @@ static int list_seen(struct scope *s, struct jinja_block *b) {
     for (size_t id = 0; id < s->t->n_names; id++) n += s->names[id] && s->names[id]->stored;
     b->seen = arena_array(&s->t->arena, n, sizeof *b->seen);
     b->seen_refs = arena_array(&s->t->arena, n, sizeof *b->seen_refs);
-    if (!b->seen || !b->seen_refs) return no_memory(s, 0);
+    if (!b->seen || !b->seen_refs) return no_memory(s);
     for (size_t id = 0; id < s->t->n_names; id++) {
         if (!s->names[id] || !s->names[id]->stored) continue;
         b->seen[b->n_seen] = (uint32_t)id;
@@ -660,15 +666,17 @@ static int fix_block(struct scope *s, struct jinja_node *n) {
         if (jinja_str_equal(s->blocks[i], b->name))
             return jinja_syntax_error(s->t, s->err, QUIRE_EFORMAT, n->pos, "block '%.*s' is defined twice",
                                       (int)(b->name->len < 60 ? b->name->len : 60), b->name->data);
+    if (s->n_blocks == MAX_BLOCKS)
+        return jinja_syntax_error(s->t, s->err, QUIRE_ELIMIT, n->pos, "more than %d blocks", MAX_BLOCKS);
     const struct jinja_str **more = arena_array(&s->t->arena, s->n_blocks + 1, sizeof *more);
-    if (!more) return no_memory(s, n->pos);
+    if (!more) return no_memory(s);
     if (s->n_blocks) memcpy(more, s->blocks, s->n_blocks * sizeof *more);
     s->blocks = more;
     s->blocks[s->n_blocks++] = b->name;
     if (b->scoped) JINJA_TRY(list_seen(s, b));
 
     struct entry **names = arena_array(&s->t->arena, s->t->n_names, sizeof *names);
-    if (!names) return no_memory(s, n->pos);
+    if (!names) return no_memory(s);
     struct entry **around = s->names;
     struct frame *outer = s->frame, frame;
     struct function fn = {0};
@@ -714,16 +722,16 @@ static int fix_body(struct scope *s, const struct jinja_nodes *body) {
 }
 
 int jinja_scope(struct jinja_template *t, struct error *err) {
-    struct scope s = {.t = t, .err = err};
+    struct scope s = {.t = t, .err = err, .steps_left = MAX_STEPS};
     static const char *const special[] = {"loop", "caller", "kwargs", "varargs", "self", "super"};
     uint32_t *ids[] = {&s.id_loop, &s.id_caller, &s.id_kwargs, &s.id_varargs, &s.id_self, &s.id_super};
     jinja_guard_init(&s.guard, 4 * JINJA_MAX_NESTING);
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         *ids[i] = jinja_template_intern(t, special[i], strlen(special[i]));
-        if (*ids[i] == UINT32_MAX) return no_memory(&s, 0);
+        if (*ids[i] == UINT32_MAX) return no_memory(&s);
     }
     s.names = arena_array(&t->arena, t->n_names, sizeof *s.names);
-    if (!s.names) return no_memory(&s, 0);
+    if (!s.names) return no_memory(&s);
 
     struct function fn = {0};
     struct frame frame;

@@ -5,14 +5,17 @@
 
 #include <string.h>
 
+/* How many of 8 bytes continue a character. */
+static size_t tail_bytes(const char *data) {
+    uint64_t w;
+    memcpy(&w, data, 8);
+    w = w >> 7 & ~(w >> 6) & 0x0101010101010101u; /* 1 in each byte that is 10xxxxxx */
+    return w * 0x0101010101010101u >> 56;
+}
+
 size_t jinja_utf8_chars(const char *data, size_t len) {
     size_t tails = 0, i = 0;
-    for (; i + 8 <= len; i += 8) {
-        uint64_t w;
-        memcpy(&w, data + i, 8);
-        w = w >> 7 & ~(w >> 6) & 0x0101010101010101u; /* 1 in each byte that is 10xxxxxx */
-        tails += (size_t)__builtin_popcountll(w);
-    }
+    for (; i + 8 <= len; i += 8) tails += tail_bytes(data + i);
     for (; i < len; i++) tails += ((unsigned char)data[i] & 0xc0) == 0x80;
     return len - tails;
 }
@@ -87,10 +90,12 @@ int jinja_str_compare(const struct jinja_str *a, const struct jinja_str *b) {
 size_t jinja_str_offset(const struct jinja_str *s, size_t i) {
     if (jinja_str_ascii(s)) return i;
     if (i >= s->n_chars) return s->len;
-    size_t offset = 0;
-    for (size_t left = i; left; offset++) /* to the byte after the i-th character's last */
-        if (offset + 1 >= s->len || ((unsigned char)s->data[offset + 1] & 0xc0) != 0x80) left--;
-    return offset;
+    size_t offset = 0, left = i; /* characters still to pass */
+    for (; left > 8; offset += 8) left -= 8 - tail_bytes(s->data + offset);
+    for (;; offset++) { /* to the byte that starts the next character */
+        if (((unsigned char)s->data[offset] & 0xc0) == 0x80) continue;
+        if (left-- == 0) return offset;
+    }
 }
 
 size_t jinja_str_index(const struct jinja_str *s, size_t offset) {
@@ -174,8 +179,14 @@ static bool sb_prepare(struct jinja_sb *b, size_t n, uint8_t prov) {
     return true;
 }
 
+void jinja_sb_reserve(struct jinja_sb *b, size_t extra) {
+    sb_reserve(b, extra);
+}
+
 void jinja_sb_add(struct jinja_sb *b, const char *data, size_t len, uint8_t prov) {
-    if (len == 0 || !sb_prepare(b, len, prov)) return;
+    if (len == 0) return;
+    bool simple = len <= b->cap - b->len && b->prov == prov && b->len && len < 256 && !b->rc;
+    if (!simple && !sb_prepare(b, len, prov)) return;
     memcpy(b->data + b->len, data, len);
     b->len += len;
 }
@@ -202,11 +213,19 @@ void jinja_sb_add_cp(struct jinja_sb *b, uint32_t cp, uint8_t prov) {
 }
 
 void jinja_sb_fill(struct jinja_sb *b, const struct jinja_str *what, size_t times) {
-    size_t total;
-    if (b->rc || what->len == 0) return;
+    size_t total, start = b->len;
+    if (what->len == 0 || times == 0) return;
     if (!size_mul(what->len, times, &total)) total = SIZE_MAX;
     if (!sb_reserve(b, total)) return; /* refused before anything is built */
-    for (size_t i = 0; i < times && !b->rc; i++) jinja_sb_add_str(b, what);
+    b->rc = jinja_steps(b->j, total / 256);
+    jinja_sb_add_str(b, what);
+    for (size_t done = what->len; done < total && !b->rc;) { /* doubles what is there */
+        size_t n = size_min(done, total - done);
+        memcpy(b->data + b->len, b->data + start, n);
+        if (b->map) memcpy(b->map + b->len, b->map + start, n);
+        b->len += n;
+        done += n;
+    }
 }
 
 int jinja_sb_finish(struct jinja_sb *b, const struct jinja_str **out) {

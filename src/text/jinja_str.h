@@ -69,6 +69,7 @@ struct jinja_sb {
 };
 
 void jinja_sb_init(struct jinja *j, struct jinja_sb *b);
+void jinja_sb_reserve(struct jinja_sb *b, size_t extra); /* room, where the length is known beforehand */
 void jinja_sb_add(struct jinja_sb *b, const char *data, size_t len, uint8_t prov); /* prov: not JINJA_MIXED */
 void jinja_sb_add_str(struct jinja_sb *b, const struct jinja_str *s);
 void jinja_sb_add_sub(struct jinja_sb *b, const struct jinja_str *s, size_t start, size_t len);

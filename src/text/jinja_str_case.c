@@ -49,11 +49,30 @@ static enum jinja_case case_of(enum jinja_change how, unsigned props, bool first
     return props & JINJA_IS_UPPER ? JINJA_CASE_LOWER : JINJA_CASE_UPPER;
 }
 
+/* Upper and lower case of ASCII text. */
+static int change_ascii(struct jinja *j, const struct jinja_str *s, bool upper,
+                        const struct jinja_str **out) {
+    struct jinja_str *r = jinja_alloc(j, sizeof *r);
+    char *data = jinja_alloc(j, s->len);
+    if (!r || !data) return QUIRE_ENOMEM;
+    char first = upper ? 'a' : 'A';
+    for (size_t i = 0; i < s->len; i++) {
+        char c = s->data[i];
+        data[i] = (char)(c ^ ((unsigned char)(c - first) < 26 ? 0x20 : 0));
+    }
+    *r = *s;
+    r->data = data;
+    *out = r;
+    return jinja_steps(j, s->len / 128);
+}
+
 int jinja_str_change(struct jinja *j, const struct jinja_str *s, enum jinja_change how,
                      const struct jinja_str **out) {
+    if (jinja_str_ascii(s) && (how == JINJA_TO_UPPER || how == JINJA_TO_LOWER || how == JINJA_TO_FOLD))
+        return change_ascii(j, s, how == JINJA_TO_UPPER, out);
     struct jinja_sb b;
     jinja_sb_init(j, &b);
-    JINJA_TRY(jinja_steps(j, s->len / 32));
+    JINJA_TRY(jinja_steps(j, s->len / 4));
     bool after_cased = false, need_props = how == JINJA_TO_TITLE || how == JINJA_TO_SWAPPED;
     for (size_t i = 0, len; i < s->len && !b.rc; i += len) {
         uint32_t cp = jinja_utf8_get(s->data + i, s->len - i, &len), to[3];

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define ARENA_CHUNK_BYTES (16 * 1024)
-#define ARENA_LIMIT_BYTES (192u << 20)
+#define ARENA_LIMIT_BYTES (64u << 20)
 
 struct jinja_place jinja_template_place(const struct jinja_template *t, uint32_t pos) {
     struct jinja_place at = {.line = 1, .column = 1};
@@ -93,7 +93,9 @@ static int read_source(struct jinja_template *t, const char *source, size_t len,
 }
 
 int jinja_template_compile(const char *source, size_t len, struct jinja_template **out, struct error *err) {
+    struct error own = {0};
     *out = NULL;
+    if (!err) err = &own;
     if (len > JINJA_MAX_SOURCE_BYTES)
         return error_set(err, QUIRE_ELIMIT, "the chat template has %zu bytes; at most %u are allowed", len,
                          JINJA_MAX_SOURCE_BYTES);
@@ -105,7 +107,7 @@ int jinja_template_compile(const char *source, size_t len, struct jinja_template
     if (!rc) rc = jinja_scope(t, err);
     if (rc) {
         jinja_template_free(t);
-        return rc;
+        return err->code; /* rc may say no more than that it failed */
     }
     *out = t;
     return 0;

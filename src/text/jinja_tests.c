@@ -27,7 +27,7 @@ TEST_TYPE(t_float, v.type == JINJA_FLOAT)
 TEST_TYPE(t_number, jinja_is_number(v))
 TEST_TYPE(t_string, v.type == JINJA_STR)
 TEST_TYPE(t_mapping, jinja_is_dict(v))
-TEST_TYPE(t_iterable, jinja_is_iterable(v) || v.type == JINJA_LOOP)
+TEST_TYPE(t_iterable, jinja_is_iterable(v))
 TEST_TYPE(t_escaped, v.type == JINJA_STR && v.s->markup)
 TEST_TYPE(t_sameas, jinja_same(v, arg[0]))
 TEST_TYPE(t_callable, v.type == JINJA_MACRO || v.type == JINJA_LOOP || v.type == JINJA_METHOD ||

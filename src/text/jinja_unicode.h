@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Properties of a code point, named after the str method that reports them. */
+/* Properties of a code point, named after the str method that reports them; IS_TITLE: category Lt. */
 enum {
     JINJA_IS_SPACE = 1 << 0,
     JINJA_IS_ALPHA = 1 << 1,

@@ -26,42 +26,38 @@ int jinja_fail_memory(struct jinja *j) {
     return jinja_fail(j, QUIRE_ENOMEM, "out of memory");
 }
 
+/* Memory is time too: fresh pages cost more than what is done with them. */
+static int charge_memory(struct jinja *j, size_t n) {
+    return jinja_steps(j, 1 + n / 64);
+}
+
 void *jinja_alloc(struct jinja *j, size_t n) {
+    if (charge_memory(j, n)) return NULL;
     void *p = arena_alloc(&j->arena, n);
     if (!p) jinja_fail_memory(j);
     return p;
 }
 
 void *jinja_array(struct jinja *j, size_t n, size_t size) {
+    size_t bytes;
+    if (!size_mul(n, size, &bytes)) bytes = SIZE_MAX;
+    if (charge_memory(j, bytes)) return NULL;
     void *p = arena_array(&j->arena, n, size);
     if (!p) jinja_fail_memory(j);
     return p;
 }
 
-int jinja_steps(struct jinja *j, size_t n) {
-    if (n <= j->steps_left) {
-        j->steps_left -= n;
-        return 0;
-    }
+int jinja_fail_steps(struct jinja *j) {
     j->steps_left = 0;
     return jinja_fail(j, QUIRE_ELIMIT, "rendering takes more steps than allowed");
 }
 
+int jinja_fail_depth(struct jinja *j) {
+    return jinja_fail(j, QUIRE_ELIMIT, "nested too deeply");
+}
+
 void jinja_guard_init(struct jinja_guard *g, size_t max_depth) {
     *g = (struct jinja_guard){.max_depth = max_depth, .stack_base = (uintptr_t)__builtin_frame_address(0)};
-}
-
-bool jinja_guard_enter(struct jinja_guard *g) {
-    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-    uintptr_t used = here < g->stack_base ? g->stack_base - here : here - g->stack_base;
-    if (g->depth >= g->max_depth || used > JINJA_STACK_BYTES) return false;
-    g->depth++;
-    return true;
-}
-
-int jinja_enter(struct jinja *j) {
-    if (jinja_guard_enter(&j->guard)) return 0;
-    return jinja_fail(j, QUIRE_ELIMIT, "nested too deeply");
 }
 
 int jinja_from_json(struct jinja *j, json_t *json, struct jinja_value *out) {

@@ -130,6 +130,15 @@ struct jinja_guard {
 /* Stack that compiling or rendering may use beyond its caller's: leaves room on a 256 KiB thread. */
 #define JINJA_STACK_BYTES (160 * 1024)
 
+void jinja_guard_init(struct jinja_guard *g, size_t max_depth);
+static inline bool jinja_guard_enter(struct jinja_guard *g) {
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    uintptr_t used = here < g->stack_base ? g->stack_base - here : here - g->stack_base;
+    if (g->depth >= g->max_depth || used > JINJA_STACK_BYTES) return false;
+    g->depth++;
+    return true;
+}
+
 struct jinja_template;
 struct jinja_sink;
 
@@ -160,15 +169,22 @@ int jinja_fail_memory(struct jinja *j);
 
 void *jinja_alloc(struct jinja *j, size_t n);              /* NULL: the error is set */
 void *jinja_array(struct jinja *j, size_t n, size_t size); /* zeroed; NULL: the error is set */
-int jinja_steps(struct jinja *j, size_t n);                /* takes n steps from the budget */
-int jinja_enter(struct jinja *j);                          /* one level deeper; jinja_leave if it gives 0 */
+int jinja_fail_steps(struct jinja *j);
+int jinja_fail_depth(struct jinja *j);
+
+/* Takes n steps from the budget. */
+static inline int jinja_steps(struct jinja *j, size_t n) {
+    if (n > j->steps_left) return jinja_fail_steps(j);
+    j->steps_left -= n;
+    return 0;
+}
+/* One level deeper; jinja_leave if it gives 0. */
+static inline int jinja_enter(struct jinja *j) {
+    return jinja_guard_enter(&j->guard) ? 0 : jinja_fail_depth(j);
+}
 static inline void jinja_leave(struct jinja *j) {
     j->guard.depth--;
 }
-
-/* For the parser and resolver, which have no render state. */
-void jinja_guard_init(struct jinja_guard *g, size_t max_depth);
-bool jinja_guard_enter(struct jinja_guard *g);
 
 static inline struct jinja_value jinja_none(void) {
     return (struct jinja_value){.type = JINJA_NONE};

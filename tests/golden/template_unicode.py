@@ -15,7 +15,7 @@ SURROGATES = range(0xD800, 0xE000)
 def properties(cp):
     c = chr(cp)
     number = 3 if c.isdecimal() else 2 if c.isdigit() else 1 if c.isnumeric() else 0
-    bits = [c.isspace(), c.isalpha(), number & 1, number >> 1, c.isupper(), c.islower(), c.istitle(),
+    bits = [c.isspace(), c.isalpha(), number & 1, number >> 1, c.isupper(), c.islower(), unicodedata.category(c) == "Lt",
             c.isprintable(), c.isidentifier(), ("a" + c).isidentifier(), False]
     if cp not in SURROGATES:
         # Case-ignorable: the character hides a final sigma's end of word, and hides the cased letter behind it too.
