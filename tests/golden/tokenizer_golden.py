@@ -2,7 +2,8 @@
 """Writes tests/data/tokenizer/*: a small vocabulary and what Hugging Face `tokenizers` makes of text with it.
 
     pip install tokenizers==0.23.3 gguf
-    tests/golden/tokenizer_golden.py small               vocab.bin, small.golden, nfc.golden, detokenizer.golden
+    tests/golden/tokenizer_golden.py small               vocab.bin and small.golden
+    tests/golden/tokenizer_golden.py rest                pretok.golden, nfc.golden, detokenizer.golden
     tests/golden/tokenizer_golden.py model MODEL.gguf    smollm2.golden, with the vocabulary of the default model
 
 The formats are read by tests/unit/text/util_tok.c. Ids of chosen texts are kept as they are; of generated ones, which both
@@ -385,6 +386,24 @@ def write_golden(path, tokens, merges, small):
     w.close()
 
 
+def write_splits(path):
+    """Word borders themselves: digests of the words' lengths in bytes (a character of the byte-level alphabet each)."""
+    w = Writer(path)
+    w.fragments()
+
+    for pre, (pre_tokenizer, _, _) in PRE.items():
+
+        class Words:
+            @staticmethod
+            def encode_batch(texts, add_special_tokens):
+                words = [pre_tokenizer.pre_tokenize_str(t) for t in texts]
+                return [type("E", (), {"ids": [len(word) for word, _ in ws]}) for ws in words]
+
+        w.digests(pre, "splits", "random", 6, 8000, 50, digests(Words, random_texts(6, 8000), 50))
+        w.digests(pre, "splits", "code points", 0, 0, 24, digests(Words, code_point_texts(), 24))
+    w.close()
+
+
 def write_nfc(path):
     """NFC itself: digests of the UTF-8 of normalized text."""
     w = Writer(path)
@@ -449,12 +468,14 @@ def write_detokenizer(path):
 
 def main():
     os.makedirs(DATA, exist_ok=True)
-    if sys.argv[1:] == ["small"]:
+    if sys.argv[1:] == ["rest"]:
+        write_nfc(os.path.join(DATA, "nfc.golden"))
+        write_splits(os.path.join(DATA, "pretok.golden"))
+        write_detokenizer(os.path.join(DATA, "detokenizer.golden"))
+    elif sys.argv[1:] == ["small"]:
         tokens, merges = train()
         write_vocab(os.path.join(DATA, "vocab.bin"), tokens, merges)
         write_golden(os.path.join(DATA, "small.golden"), tokens, merges, True)
-        write_nfc(os.path.join(DATA, "nfc.golden"))
-        write_detokenizer(os.path.join(DATA, "detokenizer.golden"))
     elif len(sys.argv) == 3 and sys.argv[1] == "model":
         from gguf import GGUFReader
 

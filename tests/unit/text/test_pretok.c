@@ -1,5 +1,5 @@
-/* Word borders, spelled out, and on bytes that are not UTF-8. That ids equal the reference's is tested in
- * test_tokenizer_golden.c. */
+/* Word borders: spelled out, equal to those of Hugging Face `tokenizers` on random texts and all code points
+ * (tests/golden/tokenizer_golden.py), and on bytes that are not UTF-8. */
 #include "text/pretok.h"
 #include "util_tok.h"
 
@@ -42,6 +42,7 @@ static void test_words(void **state) {
     expect("smollm", "a  7  b  ", "a]  ]7] ] b]  ");
     expect("llama-bpe", "a  b   \n c \n", "a] ] b]   \n] c] \n");
     expect("llama-bpe", "(a) $b,\r\n\n x", "(a])] $]b],\r\n\n] x");
+    expect("llama-bpe", "it'\u017fa!'SA'Rea'r'lx", "it]'\u017f]a]!']SA]'Re]a]'r]'lx");
     expect("default", "a $5<=6 `x`", "a] ]$]5]<=]6] `]x]`");
 }
 
@@ -61,6 +62,40 @@ static void test_names(void **state) {
     assert_null(pretok_find("gpt-22", 6));
     assert_null(pretok_find("GPT-2", 5));
     assert_non_null(pretok_find("gpt-2x", 5)); /* the length counts, not a NUL */
+}
+
+static void test_golden(void **state) {
+    static struct tok_golden g;
+    struct tok_section s = {0};
+    struct buf text = BUF_INIT;
+    size_t n_sections = 0;
+    tok_golden_open(&g, "pretok.golden");
+    for (; tok_golden_next(&g, &s); n_sections++) {
+        const struct pretok *p = find(s.pre);
+        uint64_t h = TOK_FNV_INIT;
+        size_t n = 0, k = 0;
+        while ((s.n_texts == 0 || n < s.n_texts) && tok_gen_next(&s.gen, &text)) {
+            uint32_t *lengths = calloc(text.len + 1, sizeof *lengths);
+            size_t n_words = 0;
+            assert_non_null(lengths);
+            for (size_t i = 0, end; i < text.len; i = end) {
+                end = p->next((const uint8_t *)text.data, i, text.len);
+                lengths[n_words++] = (uint32_t)(end - i);
+            }
+            h = tok_fnv_ids(h, lengths, n_words);
+            free(lengths);
+            if (++n % s.per_digest) continue;
+            if (k >= s.n_digests || h != s.digests[k])
+                fail_msg("%s %s: texts %zu to %zu: other words", s.pre, s.what, n - s.per_digest, n - 1);
+            k++;
+            h = TOK_FNV_INIT;
+        }
+        if (n % s.per_digest) assert_true(h == s.digests[k++]);
+        assert_int_equal(k, s.n_digests);
+    }
+    assert_int_equal(n_sections, 2 * sizeof names / sizeof *names);
+    buf_free(&text);
+    tok_golden_close(&g);
 }
 
 /* A stray byte is a character without properties, like a snowman: the borders are the same. */
@@ -130,6 +165,7 @@ static void test_any_bytes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_words), cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_stray_bytes), cmocka_unit_test(test_any_bytes)};
+                                       cmocka_unit_test(test_golden), cmocka_unit_test(test_stray_bytes),
+                                       cmocka_unit_test(test_any_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
