@@ -121,52 +121,13 @@ static void bucket_remove(struct word *w, struct buckets *k, uint32_t pos) {
     if (k->head[rank] == NIL) k->used[rank / 64] &= ~((uint64_t)1 << rank % 64);
 }
 
-static uint32_t merge_lists(uint32_t *after, uint32_t a, uint32_t b) {
-    uint32_t first = NIL, *end = &first;
-    while (a != NIL && b != NIL) {
-        uint32_t *least = a < b ? &a : &b;
-        *end = *least;
-        end = &after[*least];
-        *least = *end;
-    }
-    *end = a != NIL ? a : b;
-    return first;
-}
-
-/* Pairs of one symbol with itself overlap, so their order counts: leftmost first. Pairs are added from left
- * to right within one rank's turn, but a symbol that several merges make comes in several turns. List merge
- * sort. */
-static void bucket_sort(struct buckets *k, uint32_t rank) {
-    uint32_t pos = k->head[rank];
-    while (k->after[pos] != NIL && k->after[pos] > pos) pos = k->after[pos];
-    if (k->after[pos] == NIL) return;
-    uint32_t level[32]; /* level[i]: a sorted list of 2^i positions */
-    memset(level, 0xff, sizeof level);
-    for (uint32_t p = k->head[rank], following; p != NIL; p = following) {
-        following = k->after[p];
-        k->after[p] = NIL;
-        uint32_t list = p;
-        size_t i = 0;
-        for (; i < 31 && level[i] != NIL; i++) {
-            list = merge_lists(k->after, level[i], list);
-            level[i] = NIL;
-        }
-        level[i] = i == 31 && level[31] != NIL ? merge_lists(k->after, level[31], list) : list;
-    }
-    uint32_t list = NIL;
-    for (size_t i = 0; i < 32; i++) list = merge_lists(k->after, level[i], list);
-    k->head[rank] = list;
-    for (uint32_t p = list, before = NIL; p != NIL; before = p, p = k->after[p]) {
-        k->before[p] = before;
-        k->tail[rank] = p;
-    }
-}
-
+/* Among equal ranks the leftmost pair goes first, which counts where pairs overlap (a symbol with itself).
+ * Each bucket is in that order without sorting: what happens inside a stretch of bytes until it is one symbol
+ * does not depend on what is around it, so all instances of a symbol are made in one rank's turn, from left
+ * to right, and so are all pairs of two. */
 static void merge_rank(struct word *w, struct buckets *k, uint32_t rank) {
     uint32_t pos = k->head[rank];
-    const struct bpe_pair_slot *p = bpe_pair(w->bpe, w->id[pos], w->id[w->next[pos]]);
-    uint32_t id = p->id;
-    if (p->left == p->right) bucket_sort(k, rank);
+    uint32_t id = bpe_pair(w->bpe, w->id[pos], w->id[w->next[pos]])->id;
     while ((pos = k->head[rank]) != NIL) {
         bucket_remove(w, k, pos);
         bucket_remove(w, k, w->next[pos]);
