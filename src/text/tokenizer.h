@@ -42,7 +42,7 @@ struct tokenizer_spec {
     size_t n_merges;
     int64_t bos, eos, unk; /* ids, -1 = none */
     bool add_bos, add_eos;
-    bool add_bos_unset; /* the file has no add_bos_token: the family's habit (Llama 3 adds it), add_bos is not
+    bool add_bos_unset; /* the file has no add_bos_token: as the family does (Llama 3 adds), add_bos is not
                            read */
 };
 
@@ -67,9 +67,10 @@ struct content_span {
 };
 
 enum {
-    TOKENIZE_SPECIAL = 1, /* spellings of control and user-defined tokens become those tokens ... */
-    TOKENIZE_ADD =
-        2 /* add BOS/EOS as the model file says; no second BOS if the text already begins with it */
+    /* spellings of control and user-defined tokens become those tokens */
+    TOKENIZE_SPECIAL = 1,
+    /* BOS and EOS are added as the model file says; no second BOS if the text already begins with it */
+    TOKENIZE_ADD = 2
 };
 
 /* Appends ids to *out. content (ascending, not overlapping; may be NULL) marks stretches where
@@ -80,8 +81,8 @@ enum {
  * or more. QUIRE_ENOMEM. After an error *out is as it was.
  *
  * The ids' bytes are the text again, with two exceptions, both the reference's: qwen2 normalizes to NFC
- * first, and a byte for which the vocabulary has no piece is dropped (SmolLM2 lacks 21, among them most that
- * UTF-8 never uses and four control characters). */
+ * first, and a byte for which the vocabulary has no piece is dropped (SmolLM2 lacks 21: 13 that UTF-8 never
+ * uses, 6 control characters, and F1 and F2, which begin characters that Unicode has not assigned). */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
                      const struct content_span *content, size_t n_content, size_t max_tokens,
                      struct token_buf *out, struct error *err);
