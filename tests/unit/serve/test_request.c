@@ -1,9 +1,11 @@
 /* Request bodies against what is allowed: each row is a body and what must come of it. */
+#include "serve/json_in.h"
 #include "serve/request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -69,6 +71,16 @@ static const struct refusal refusals[] = {
     {C, "{\"prompt\":\"x\",\"logit_bias\":{\"AI\":1}}", "logit_bias", "AI"},
     {C, "{\"prompt\":\"x\",\"logit_bias\":{\"1.5\":1}}", "logit_bias", "1.5"},
     {C, "{\"prompt\":\"x\",\"logit_bias\":{\"5\":1e300}}", "logit_bias", "-100 to 100"},
+    {C, "{\"prompt\":\"x\",\"logit_bias\":{\"05\":1}}", "logit_bias", "05"},
+    {C, "{\"prompt\":\"x\",\"user\":5}", "user", "a string, not an integer"},
+    {C, "{\"prompt\":\"x\",\"metadata\":[]}", "metadata", "an object, not an array"},
+    {C, "{\"prompt\":\"x\",\"store\":\"no\"}", "store", "true or false"},
+    {C, "{\"prompt\":\"x\",\"stream\":true,\"prompt_logprobs\":1}", "prompt_logprobs", "stream"},
+    {C, "{\"prompt\":\"x\",\"model\":\"a\\u0000b\"}", "model", "NUL"},
+    {C, "\xef\xbb\xbf{\"prompt\":\"x\"}", NULL, "byte order mark"},
+    {REQUEST_TOKENIZE, "{\"prompt\":[\"x\"]}", "prompt", "must be a string"},
+    {REQUEST_DETOKENIZE, "{\"tokens\":5}", "tokens", "array of token ids"},
+    {H, "{" MSG ",\"tool_choice\":\"any\"}", "tool_choice", "any"},
     {C, "{\"prompt\":\"x\",\"logit_bias\":[]}", "logit_bias", "object"},
     {C, "{\"prompt\":\"x\",\"logprobs\":21}", "logprobs", "to 20"},
     {C, "{\"prompt\":\"x\",\"logprobs\":true}", "logprobs", "integer"},
@@ -204,6 +216,44 @@ static void test_depth(void **state) {
     request_free(&r);
 }
 
+static void test_too_many_values(void **state) {
+    (void)state;
+    size_t n = 2 * (size_t)JSON_IN_MAX_VALUES + 64;
+    char *body = malloc(n);
+    assert_non_null(body);
+    size_t len = (size_t)snprintf(body, n, "{\"prompt\":[5");
+    while (len < n - 3) body[len++] = ',', body[len++] = '5';
+    memcpy(body + len, "]}", 2);
+    struct request r;
+    struct error err = {0};
+    assert_int_equal(request_parse(C, body, len + 2, &limits, &r, &err), QUIRE_ELIMIT);
+    assert_non_null(strstr(err.text, "too many values"));
+    free(body);
+}
+
+/* Tools that may not be called are not shown; what is only needed until submission can be let go. */
+static void test_tools_and_forgetting(void **state) {
+    static const char tool[] = ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]";
+    char body[512];
+    (void)state;
+    snprintf(body, sizeof body, "{" MSG "%s,\"model\":\"m\",\"stop\":\"x\",\"stop_token_ids\":[7]}", tool);
+    struct request r = taken(H, body);
+    assert_non_null(r.tools);
+    request_forget(&r);
+    assert_null(r.messages);
+    assert_string_equal(r.model, "m");
+    assert_int_equal(r.sampling.stop_token_ids[0], 7);
+    request_free(&r);
+    snprintf(body, sizeof body, "{" MSG "%s,\"tool_choice\":\"none\"}", tool);
+    r = taken(H, body);
+    assert_null(r.tools);
+    request_free(&r);
+    snprintf(body, sizeof body, "{\"tool_choice\":\"none\"%s," MSG "}", tool); /* in any order */
+    r = taken(H, body);
+    assert_null(r.tools);
+    request_free(&r);
+}
+
 /* Every field of the table names its endpoints and says what is allowed. */
 static void test_table(void **state) {
     (void)state;
@@ -216,8 +266,10 @@ static void test_table(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals), cmocka_unit_test(test_defaults),
-                                       cmocka_unit_test(test_numbers),  cmocka_unit_test(test_message_shapes),
-                                       cmocka_unit_test(test_depth),    cmocka_unit_test(test_table)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_message_shapes),
+        cmocka_unit_test(test_depth),           cmocka_unit_test(test_table),
+        cmocka_unit_test(test_too_many_values), cmocka_unit_test(test_tools_and_forgetting)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
