@@ -7,7 +7,11 @@
 #include <math.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* Tile sizes for 16 registers. */
 enum {
@@ -21,7 +25,7 @@ enum {
     FLOAT_PANELS_MANY = 2,
     Q8_ROWS = 4,
     Q8_FLIP = 0x80, /* 8-bit weights are kept signed */
-    ATTN_SUMS = 12,
+    REGISTERS = 16,
 };
 
 #include "kern/ops.inc"

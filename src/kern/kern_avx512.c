@@ -7,7 +7,11 @@
 #include <math.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* Tile sizes for 32 registers. */
 enum {
@@ -21,7 +25,7 @@ enum {
     FLOAT_PANELS_MANY = 2,
     Q8_ROWS = 16,
     Q8_FLIP = 0, /* 8-bit weights are kept unsigned */
-    ATTN_SUMS = 24,
+    REGISTERS = 32,
 };
 
 #include "kern/ops.inc"

@@ -162,9 +162,6 @@ static inline vf vf_round_bf16(vf x) {
 static inline vf vf_round_f16(vf x) {
     return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-static inline vf vf_load_f16(const uint16_t *p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
-}
 
 /* n elements from index i of an array in a KV type. A head is a multiple of 8, so n is never less than LANES.
  */
@@ -185,17 +182,6 @@ static inline void vf_store_kv(void *p, size_t i, vf x, size_t n, enum kern_kv t
                     ? _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
                     : _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
     _mm_storeu_si128((void *)((uint16_t *)p + i), h);
-}
-
-typedef __m256i vpair;
-static inline vpair vpair_load(const void *p) {
-    return _mm256_loadu_si256(p);
-}
-static inline vf vpair_first(vpair x) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
-}
-static inline vf vpair_second(vpair x) {
-    return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000)));
 }
 
 static inline void vf_store_i8(int8_t *p, vf x) {

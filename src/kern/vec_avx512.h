@@ -166,9 +166,6 @@ static inline vf vf_round_bf16(vf x) {
 static inline vf vf_round_f16(vf x) {
     return _mm512_cvtph_ps(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-static inline vf vf_load_f16(const uint16_t *p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
-}
 
 /* n elements from index i of an array in a KV type. */
 static inline vf vf_load_kv(const void *p, size_t i, size_t n, enum kern_kv type) {
@@ -186,18 +183,6 @@ static inline void vf_store_kv(void *p, size_t i, vf x, size_t n, enum kern_kv t
     __m256i h = type == KERN_KV_F16 ? _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
                                     : _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_bf16(x), 16));
     _mm256_mask_storeu_epi16((uint16_t *)p + i, first_lanes(n), h);
-}
-
-/* Pairs of bf16, the element of the lower address first. */
-typedef __m512i vpair;
-static inline vpair vpair_load(const void *p) {
-    return _mm512_loadu_si512(p);
-}
-static inline vf vpair_first(vpair x) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
-}
-static inline vf vpair_second(vpair x) {
-    return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)));
 }
 
 /* Integral lanes in [-128, 127] as bytes. */
