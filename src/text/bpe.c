@@ -64,11 +64,6 @@ static unsigned table_bits(size_t n) {
     return bits;
 }
 
-size_t bpe_arena_bytes(size_t n_vocab, size_t n_merges) {
-    return ((size_t)1 << table_bits(n_merges)) * sizeof(struct bpe_pair_slot) +
-           ((size_t)1 << table_bits(n_vocab)) * sizeof(struct bpe_word_slot) + n_vocab + 64;
-}
-
 static int init_pairs(struct bpe *b, const struct bpe_config *c, struct arena *arena, size_t *duplicate) {
     unsigned bits = table_bits(c->n_merges);
     size_t n_slots = (size_t)1 << bits, mask = n_slots - 1;

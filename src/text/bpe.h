@@ -51,9 +51,6 @@ struct bpe_config {
     bool ignore_merges; /* whatever is a piece is encoded as it */
 };
 
-/* Bytes of arena that bpe_init takes at most. */
-size_t bpe_arena_bytes(size_t n_vocab, size_t n_merges);
-
 /* Tables are from the arena. QUIRE_ENOMEM, or QUIRE_EFORMAT if a pair is listed twice (*duplicate, the
  * second's rank). */
 int bpe_init(struct bpe *b, const struct bpe_config *c, struct arena *arena, size_t *duplicate);
