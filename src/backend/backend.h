@@ -92,8 +92,8 @@ struct backend_ops {
     void (*matrix_free)(struct backend *b, struct backend_matrix *m);
 
     /* ---- KV pages: page 0 is the null page, never handed out ---- */
-    size_t (*kv_page_bytes)(struct backend *b,
-                            const struct backend_kv_layout *layout); /* one size for all groups */
+    /* One size for all groups; 0: a block size or head size that the device does not take. */
+    size_t (*kv_page_bytes)(struct backend *b, const struct backend_kv_layout *layout);
     /* Reserves address space for n_pages; pages become resident by kv_populate. */
     int (*kv_create)(struct backend *b, const struct backend_kv_layout *layout, size_t n_pages,
                      struct backend_kv **out, struct error *err);

@@ -13,6 +13,7 @@
 #define MAX_VOCAB   (1u << 22)
 #define MAX_HEADS   1024u
 #define MAX_HEAD    1024u
+#define HEAD_STEP   8 /* what attention kernels of all devices take */
 #define MAX_CONTEXT (1u << 26)
 
 #define KEY_BYTES 96
@@ -129,7 +130,8 @@ static void read_sizes(struct reader *r, struct model_spec *s) {
         need(r, s->n_embd % s->n_heads == 0, "embedding_length", s->n_embd,
              "a multiple of attention.head_count, or attention.key_length given");
     s->head_dim = read_size_or(r, "attention.key_length", 1, MAX_HEAD, s->n_embd / s->n_heads);
-    need(r, s->head_dim >= 1 && s->head_dim <= MAX_HEAD, "attention.key_length", s->head_dim, "1 to 1024");
+    need(r, s->head_dim && s->head_dim <= MAX_HEAD && s->head_dim % HEAD_STEP == 0, "attention.key_length",
+         s->head_dim, "a multiple of 8, at most 1024");
     size_t value = read_size_or(r, "attention.value_length", 1, MAX_HEAD, s->head_dim);
     need(r, value == s->head_dim, "attention.value_length", value, "equal to attention.key_length");
 }

@@ -41,7 +41,7 @@ PROMPTS = [
     "Count from 1 to 40.",
     "Write the alphabet, one letter per line.",
     "List the days of the week in order, three times.",
-    "List the months of the year in order, twice.",
+    "Continue the sequence: 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70,",
     "Write the even numbers from 2 to 60, separated by commas.",
     "Write the multiplication table of 7.",
     "Copy this text exactly: The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog.",
@@ -56,6 +56,6 @@ PROMPTS = [
     "Translate into French: I love you.",
     "Repeat after me: one two three four five six seven eight nine ten one two three four five six seven eight nine ten.",
     "Summarize: The cat sat on the mat. The cat sat on the mat. The cat sat on the mat.",
-    "Write a poem in which each line is the same.",
-    "Write a for loop in JavaScript that prints the numbers from 1 to 10.",
+    "Copy this text exactly: Alice was beginning to get very tired of sitting by her sister on the bank, and of having nothing to do.",
+    "Continue the sequence: 100, 101, 102, 103, 104, 105, 106, 107, 108, 109,",
 ]

@@ -83,7 +83,8 @@ static struct backend_buffer *cpu_buffer_alloc(struct backend *b, size_t bytes) 
     } else {
         size_t span;
         buf->data = memory_map(buf->bytes, false);
-        if (buf->data && size_align_up(buf->bytes, MEMORY_PAGE_BYTES, &span) && !memory_populate(buf->data, span))
+        if (buf->data && size_align_up(buf->bytes, MEMORY_PAGE_BYTES, &span) &&
+            !memory_populate(buf->data, span))
             return buf;
     }
     cpu_buffer_free(b, buf);

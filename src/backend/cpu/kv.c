@@ -15,6 +15,9 @@ static bool block_fits(size_t block_tokens) {
     return block_tokens && block_tokens % KERN_KV_LANES == 0 && KERN_ATTN_PARTITION % block_tokens == 0;
 }
 
+/* The kernels move elements of a head in groups of this many (kern/kern.h). */
+#define HEAD_DIM_STEP 8
+
 /* Fills the sizes of *kv for its layout; false: too large, or a block size that partitions cannot be cut
  * into. */
 static bool lay_out(struct backend_kv *kv, const struct cpu_backend *c) {
@@ -25,6 +28,7 @@ static bool lay_out(struct backend_kv *kv, const struct cpu_backend *c) {
     for (size_t g = 0; g < l->n_groups; g++) {
         const struct backend_kv_group *group = &l->groups[g];
         size_t bytes;
+        if (group->head_dim % HEAD_DIM_STEP) return false;
         if (!size_mul(l->block_tokens * kv->attn->elem_bytes, group->head_dim, &bytes) ||
             !size_align_up(bytes, MEMORY_ALIGN, &kv->chunk_bytes[g]) ||
             !size_mul(kv->chunk_bytes[g], 2 * group->n_kv_heads, &bytes) ||
@@ -52,7 +56,7 @@ int cpu_kv_create(struct backend *b, const struct backend_kv_layout *layout, siz
             return error_param(err, QUIRE_EINVAL, "block-size",
                                "block-size %zu: must be a multiple of %d that divides %d",
                                layout->block_tokens, KERN_KV_LANES, KERN_ATTN_PARTITION);
-        return error_set(err, QUIRE_ELIMIT, "KV pool: %zu pages are not a possible size", n_pages);
+        return error_set(err, QUIRE_ELIMIT, "KV pool: %zu pages of such layers are not possible", n_pages);
     }
     kv->pages = memory_map(kv->bytes, true);
     if (!kv->pages) {

@@ -359,7 +359,7 @@ static void other_head_counts(void **state) {
 }
 
 static void odd_sizes(void **state) {
-    check_heads(3, 3, 20, 12, false, BACKEND_BF16);
+    check_heads(3, 3, 24, 12, false, BACKEND_BF16);
     check_heads(3, 3, 80, 40, true, BACKEND_F16);
 }
 
@@ -441,6 +441,9 @@ static void pages_are_laid_out_and_copied(void **state) {
         assert_int_equal(b->ops->kv_create(b, &layout, 4, &kv, &err), QUIRE_EINVAL);
         assert_string_equal(err.param, "block-size");
         layout.block_tokens = 16;
+        layout.groups[1].head_dim = 20;
+        assert_int_equal(b->ops->kv_page_bytes(b, &layout), 0);
+        layout.groups[1].head_dim = 32;
         assert_int_equal(b->ops->kv_create(b, &layout, SIZE_MAX / 4096, &kv, &err), QUIRE_ELIMIT);
         assert_int_equal(b->ops->kv_create(b, &layout, 0, &kv, &err), QUIRE_ELIMIT);
         b->ops->close(b);

@@ -165,6 +165,9 @@ static void values_differ(struct gguf_build *b) {
     gguf_kv_u32(b, "llama.attention.key_length", 16);
     gguf_kv_u32(b, "llama.attention.value_length", 8);
 }
+static void odd_head(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.attention.key_length", 20);
+}
 static void scaling_type(struct gguf_build *b) {
     gguf_kv_str(b, "llama.rope.scaling.type", "longrope");
 }
@@ -203,6 +206,7 @@ static void wrong_values(void **state) {
     read_bad((struct file){.extra = rot_odd}, QUIRE_EFORMAT, "llama.rope.dimension_count = 7");
     read_bad((struct file){.extra = rot_wide}, QUIRE_EFORMAT, "llama.rope.dimension_count = 18");
     read_bad((struct file){.extra = values_differ}, QUIRE_EFORMAT, "llama.attention.value_length = 8");
+    read_bad((struct file){.extra = odd_head}, QUIRE_EFORMAT, "llama.attention.key_length = 20");
     read_bad((struct file){.extra = scaling_type}, QUIRE_EUNSUPPORTED,
              "\"longrope\": allowed are none, linear, yarn");
     read_bad((struct file){.extra = yarn_lacks_length}, QUIRE_ENOTFOUND, "original_context_length");
