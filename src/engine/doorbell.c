@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "engine/doorbell.h"
 
 #include <limits.h>

@@ -1,5 +1,4 @@
 /* Opening and shutting down an engine. */
-#define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/size.h"
