@@ -58,6 +58,7 @@ struct step {
     size_t *masked;                       /* [max_logit_rows] rows with a constraint */
     struct quire_stream **done;           /* [max_num_seqs] ended in this step: let go at its end */
     size_t n_done;
+    double rows_per_us; /* of recent steps with many rows; 0 = not known yet */
 };
 
 #define ENGINE_MAX_WAKERS 64

@@ -24,6 +24,7 @@ struct scheduler {
     struct sequence **running; /* [max_num_seqs] by rank: the oldest of highest priority first */
     size_t n_running;
     struct sequence **planned; /* [max_num_seqs] */
+    size_t budget;             /* tokens of a step */
     size_t n_planned, n_planned_tokens, n_planned_scores;
     struct sequence **aside; /* [max_num_seqs] out of the queue while a plan is made */
     struct kv_table *tables; /* [max_num_seqs] by slot */
@@ -207,7 +208,7 @@ static bool wants_scores(const struct sequence *seq) {
 
 /* Tokens that a sequence with so many left may have in this step. */
 static size_t share(const struct scheduler *s, const struct sequence *seq, size_t left) {
-    size_t budget = s->o.max_num_batched_tokens - s->n_planned_tokens;
+    size_t budget = s->budget - s->n_planned_tokens;
     if (wants_scores(seq)) budget = size_min(budget, s->o.max_score_rows - s->n_planned_scores);
     if (s->o.chunked) return size_min(left, size_min(budget, s->cache->chunk_tokens));
     return left <= budget ? left : 0;
@@ -313,7 +314,7 @@ static enum admission try_admit(struct scheduler *s, struct sequence *seq) {
 
 static void plan_waiting(struct scheduler *s) {
     size_t n_aside = 0;
-    while (s->n_queue && n_aside < s->o.max_num_seqs && s->n_planned_tokens < s->o.max_num_batched_tokens) {
+    while (s->n_queue && n_aside < s->o.max_num_seqs && s->n_planned_tokens < s->budget) {
         struct sequence *seq = s->queue[0];
         enum admission a = try_admit(s, seq);
         if (a == NO_ROOM) break;
@@ -334,6 +335,11 @@ static void unpark_drained(struct scheduler *s) {
         unpark(s, seq);
         queue_push(s, seq);
     }
+}
+
+void scheduler_set_budget(struct scheduler *s, size_t n_tokens) {
+    if (!s->o.chunked) return;
+    s->budget = size_min(s->o.max_num_batched_tokens, size_max(n_tokens, s->o.max_num_seqs));
 }
 
 size_t scheduler_plan(struct scheduler *s) {
@@ -466,6 +472,7 @@ int scheduler_create(const struct scheduler_options *o, struct scheduler **out, 
     if (s) {
         s->o = *o;
         s->cache = o->cache;
+        s->budget = o->max_num_batched_tokens;
     }
     if (!s || !allocate(s)) {
         scheduler_free(s);

@@ -60,6 +60,10 @@ void scheduler_add(struct scheduler *s, struct sequence *seq);
 /* Takes it out wherever it is; its blocks return to the pool. */
 void scheduler_remove(struct scheduler *s, struct sequence *seq);
 
+/* At most so many tokens a step from now on: no more than max_num_batched_tokens, no less than max_num_seqs.
+ * For keeping steps short; without chunked prefill it has no effect. */
+void scheduler_set_budget(struct scheduler *s, size_t n_tokens);
+
 /* Plans a step: sets n_scheduled of what scheduler_planned lists, with blocks for those tokens in its table.
  * Returns the number of tokens; 0: nothing can be done now. */
 size_t scheduler_plan(struct scheduler *s);

@@ -175,8 +175,29 @@ static uint64_t complete(struct quire_engine *e) {
     return logits_us;
 }
 
+/* A step is the time that a cancel, a new request and the next token of everyone else have to wait, so
+ * prompts are computed in parts that take about STEP_US, though not in parts so small that weights are read
+ * for few rows. (By law 1 this changes no answer.) */
+#define STEP_US       200000
+#define STEP_MIN_ROWS 128
+#define STEP_RATED    128 /* rows from which a step tells the speed of prefill; no more than the line above */
+
+static void set_budget(struct quire_engine *e) {
+    double rows = e->step.rows_per_us * STEP_US, most = (double)e->plan.max_num_batched_tokens;
+    size_t n = rows > 0 && rows < most ? (size_t)rows : e->plan.max_num_batched_tokens;
+    if (rows <= 0) n = 2 * STEP_MIN_ROWS;
+    scheduler_set_budget(e->scheduler, size_max(n, STEP_MIN_ROWS));
+}
+
+static void note_speed(struct quire_engine *e, size_t n_rows, uint64_t forward_us) {
+    if (n_rows < STEP_RATED) return;
+    double speed = (double)n_rows / (double)(forward_us + 1), *mean = &e->step.rows_per_us;
+    *mean = *mean > 0 ? 0.5 * (*mean + speed) : speed;
+}
+
 bool step_run(struct quire_engine *e) {
     uint64_t start = clock_us();
+    set_budget(e);
     size_t n = scheduler_plan(e->scheduler);
     if (!n) return false;
     build_batch(e, start);
@@ -184,6 +205,7 @@ bool step_run(struct quire_engine *e) {
     model_forward(e->model, e->kv, &e->step.batch);
     e->backend->ops->wait(e->backend);
     uint64_t computed = clock_us();
+    note_speed(e, n, computed - prepared);
     uint64_t logits_us = complete(e), end = clock_us();
     hist_add(&e->stats.step_prepare, (double)(prepared - start) * 1e-6);
     hist_add(&e->stats.step_forward, (double)(computed - prepared + logits_us) * 1e-6);

@@ -547,6 +547,22 @@ static void test_waste_is_at_most_half_a_block(void **state) {
     sim_end(&x);
 }
 
+static void test_budget_can_be_lowered(void **state) {
+    struct sim x = sim_make(400, 1, FULL, plain(8, 256));
+    sim_start(&x);
+    uint32_t p[200];
+    ramp(p, 200, 0);
+    sim_add(&x, p, 200, 2, 0);
+    scheduler_set_budget(x.s, 50);
+    assert_int_equal(sim_step(&x), 50);
+    scheduler_set_budget(x.s, 1); /* every running sequence keeps its token */
+    assert_int_equal(sim_step(&x), 8);
+    scheduler_set_budget(x.s, 100000);
+    assert_int_equal(sim_step(&x), 142);
+    sim_drain(&x, 3);
+    sim_end(&x);
+}
+
 static void test_score_rows_are_limited(void **state) {
     struct scheduler_options o = plain(8, 64);
     o.max_score_rows = 10;
@@ -589,6 +605,7 @@ int main(void) {
         cmocka_unit_test(test_decodes_are_not_held_up_by_a_prefill),
         cmocka_unit_test(test_window_blocks_come_back),
         cmocka_unit_test(test_waste_is_at_most_half_a_block),
+        cmocka_unit_test(test_budget_can_be_lowered),
         cmocka_unit_test(test_score_rows_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
