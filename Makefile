@@ -42,8 +42,10 @@ install: all ## into PREFIX=/usr/local (and DESTDIR): program, man page, systemd
 	@cmake -S . -B build -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
 	@cmake --install build --strip
 
-package: all ## a .deb in build/
-	@cd build && cpack
+package: setup-package all ## a .deb in build/
+	@cmake -S . -B build -DCMAKE_INSTALL_PREFIX=/usr >/dev/null
+	@cd build && cpack >cpack.log || { cat cpack.log; exit 1; }
+	@ls build/*.deb
 
 clean: ## remove the build folders
 	rm -rf build build-asan build-tsan build-fuzz build-o0 build-clang

@@ -3,4 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ -f build/build.ninja ] || cmake -G Ninja -S . -B build >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
-ninja -C build --quiet "$@"
+if [ -t 1 ]; then
+    exec ninja -C build "$@"
+fi
+ninja -C build --quiet "$@" | sed '/^ninja: no work to do/d'

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Gets what building (serve) or testing (test) needs: Debian packages with apt-get where that is possible, else the line to
-# run; for the tests also a Python environment in .venv. Does nothing, quickly, when nothing is missing.
+# Gets what building (serve), testing (test) or making a .deb (package) needs: Debian packages with apt-get where that is
+# possible, else the line to run; for the tests also a Python environment in .venv. Does nothing, quickly, when nothing is
+# missing.
 #
-# usage: setup.sh serve|test
+# usage: setup.sh serve|test|package
 set -euo pipefail
 cd "$(dirname "$0")/.."
-what=${1:?usage: setup.sh serve|test}
+what=${1:?usage: setup.sh serve|test|package}
 stamp=build/.setup-$what
 
 # done before, and neither this script nor the requirements have changed since
@@ -31,14 +32,16 @@ need libevent-dev pkg-config --exists libevent libevent_pthreads libevent_openss
 need libssl-dev pkg-config --exists openssl
 need libcurl4-openssl-dev pkg-config --exists libcurl
 need libjansson-dev pkg-config --exists jansson
-need libpcre2-dev pkg-config --exists libpcre2-8
-need libutf8proc-dev pkg-config --exists libutf8proc
 need "python3 python3-pip ca-certificates" python3 -m pip --version # quire pull
 if [ "$what" = test ]; then
     need g++ c++ --version
     need libcmocka-dev pkg-config --exists cmocka
     need "clang libclang-rt-dev" fuzzes
     need python3-venv python3 -c "import venv, ensurepip"
+fi
+if [ "$what" = package ]; then
+    need dpkg-dev dpkg-shlibdeps --version
+    need file file --version
 fi
 
 if [ ${#missing[@]} -gt 0 ]; then
