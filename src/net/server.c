@@ -99,16 +99,17 @@ int server_start(struct server **out, const struct server_config *c, struct erro
     if (rc) goto fail;
     s->config.host = s->config.unix_path = s->config.tls_cert_file = s->config.tls_key_file = NULL;
 
+    *out = s; /* before there is a thread that may call back */
     s->n_loops = c->n_loops;
     for (size_t i = 0; i < s->n_loops; i++) s->loops[i].wake_fd = -1;
     for (size_t i = s->n_loops; i-- > 0;) { /* loop 0 last: it accepts, and the others must be there */
         rc = loop_start(&s->loops[i], s, i, err);
         if (rc) goto fail;
     }
-    *out = s;
     return 0;
 
 fail:
+    *out = NULL;
     server_free(s);
     return rc;
 }

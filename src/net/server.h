@@ -62,7 +62,8 @@ struct server_config {
 /* The limits of the project's HTTP rules, one loop, 127.0.0.1, a free port. Set the callbacks. */
 void server_config_init(struct server_config *c);
 
-/* Listens and starts the loops; on return connections are being served. Errors name the flag-like field
+/* Listens and starts the loops; on return connections are being served, and callbacks may have come (*out is set
+ * before the first). Errors name the flag-like field
  * (host, port, unix_path, tls_cert_file, tls_key_file, ...) and the cause. SIGPIPE is ignored from now on if
  * it had its default. The config is copied; its strings need not outlive the call, the log must. */
 int server_start(struct server **out, const struct server_config *c, struct error *err);
