@@ -44,7 +44,7 @@ struct chat_template_input {
     const char *bos_token, *eos_token; /* spellings; NULL = undefined */
     int64_t now_unix_s;                /* for strftime_now, local time */
     /* budgets; 0 = the default. max_output_bytes also bounds each string on the way; one render holds at most
-     * eight times as much memory. Whatever max_depth is, no more than 160 KiB of stack is used. */
+     * eight times as much memory. Whatever max_depth is, no more than 128 KiB of stack is used. */
     size_t max_steps, max_depth, max_output_bytes;
 };
 

@@ -12,6 +12,16 @@ static bool is_dunder(const struct jinja_str *name) {
            memcmp(name->data + name->len - 2, "__", 2) == 0;
 }
 
+/* Those that Jinja's Undefined has itself; asking it for any other attribute fails. */
+static bool is_own_dunder(const struct jinja_str *name) {
+    static const char *const own[] = {"__class__", "__doc__",    "__init__", "__eq__",   "__ne__",
+                                      "__hash__",  "__len__",    "__iter__", "__bool__", "__str__",
+                                      "__repr__",  "__module__", "__slots__"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (jinja_str_is(name, own[i])) return true;
+    return false;
+}
+
 static int bind_method(struct jinja *j, struct jinja_value self, const struct jinja_method *m,
                        struct jinja_value *out) {
     struct jinja_bound *b = jinja_alloc(j, sizeof *b);
@@ -79,7 +89,9 @@ static int attribute(struct jinja *j, struct jinja_value v, const struct jinja_s
     bool unsafe = false;
     *found = false;
     switch ((enum jinja_type)v.type) {
-    case JINJA_UNDEFINED: return jinja_fail_undefined(j, v);
+    case JINJA_UNDEFINED:
+        if (!is_own_dunder(name)) return jinja_fail_undefined(j, v);
+        break;
     case JINJA_NAMESPACE: JINJA_TRY(jinja_mapping_get(j, v, jinja_of_str(name), out, found)); break;
     case JINJA_MACRO: JINJA_TRY(macro_attribute(j, v.macro, name, out, found)); break;
     case JINJA_LOOP: JINJA_TRY(jinja_loop_attribute(j, v.loop, name, out, found)); break;

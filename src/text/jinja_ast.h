@@ -111,7 +111,6 @@ struct jinja_call_args {
 /* A macro or the body of a call block. */
 struct jinja_macro_def {
     const struct jinja_str *name;    /* NULL: a call block */
-    uint32_t *params;                /* [n_params] names */
     struct jinja_node **param_nodes; /* [n_params] NAME */
     size_t n_params;
     struct jinja_node **defaults; /* of the last n_defaults parameters */

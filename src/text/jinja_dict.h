@@ -40,8 +40,7 @@ struct jinja_cursor {
 int jinja_mapping_next(struct jinja *j, struct jinja_value m, struct jinja_cursor *c, struct jinja_value *key,
                        struct jinja_value *value, bool *done);
 
-/* dict(*args, **kwargs): what `dict(...)` and `namespace(...)` take. */
-struct jinja_args;
+/* dict.update: the entries of a mapping, or pairs from an iterable. */
 int jinja_dict_update(struct jinja *j, struct jinja_dict *d, struct jinja_value from);
 
 bool jinja_is_hashable(struct jinja_value v);

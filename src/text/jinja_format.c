@@ -170,6 +170,10 @@ static int percent_one(struct percent *p) {
     p->left = p->zero = false;
     p->width = 0;
     p->number = (struct jinja_number_format){.precision = -1};
+    if (peek(p) == '%') { /* only right behind the first one */
+        jinja_sb_add_sub(&p->out, p->format, p->at++, 1);
+        return p->out.rc;
+    }
     if (peek(p) == '(') JINJA_TRY(percent_key(p, &v));
     for (; strchr("-+ #0", peek(p)) && peek(p); p->at++) {
         char c = peek(p);
@@ -191,10 +195,6 @@ static int percent_one(struct percent *p) {
     if (peek(p) && strchr("hlL", peek(p))) p->at++;
     if (p->at >= p->format->len) return jinja_fail(p->j, QUIRE_EINVAL, "incomplete format");
     char type = p->format->data[p->at++];
-    if (type == '%') {
-        jinja_sb_add_sub(&p->out, p->format, p->at - 1, 1);
-        return p->out.rc;
-    }
     if (!strchr("diuoxXeEfFgGcrsa", type) || !type)
         return jinja_fail(p->j, QUIRE_EINVAL, "unsupported format character at index %zu", p->at - 1);
     if (!jinja_given(v)) JINJA_TRY(next_value(p, &v));

@@ -39,10 +39,10 @@ int jinja_parse_push(struct jinja_parser *p, struct jinja_nodes *list, struct ji
 
 /* An expression; with_cond: `a if b` is part of it. */
 int jinja_parse_expr(struct jinja_parser *p, bool with_cond, struct jinja_node **out);
-/* Expressions with commas between them are a tuple. in_ends, recursive_ends: that word ends it. */
+/* Expressions with commas between them are a tuple, which end_word (NULL: none) ends. */
 int jinja_parse_tuple(struct jinja_parser *p, bool with_cond, const char *end_word, bool parenthesized,
                       struct jinja_node **out);
-/* What may stand left of `=` or `in`: names, tuples of them, with_namespace: a.b. */
+/* What may stand left of `=` or `in`: names, tuples of them, with_namespace: a.b too. */
 int jinja_parse_target(struct jinja_parser *p, const char *end_word, bool with_namespace,
                        struct jinja_node **out);
 /* `name(args)|name...` behind a pipe, or the first name of a filter block (inline_start). subject may be

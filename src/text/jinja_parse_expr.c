@@ -7,19 +7,7 @@
 
 #include <string.h>
 
-enum precedence {
-    PREC_OR,
-    PREC_AND,
-    PREC_NOT,
-    PREC_COMPARE,
-    PREC_SUM,
-    PREC_CONCAT,
-    PREC_PRODUCT,
-    PREC_POW,
-    PREC_UNARY
-};
-
-static int parse_prec(struct jinja_parser *p, enum precedence prec, struct jinja_node **out);
+enum precedence { PREC_SUM, PREC_CONCAT, PREC_PRODUCT, PREC_POW, PREC_UNARY };
 
 int jinja_parse_name_node(struct jinja_parser *p, const struct jinja_token *tok, struct jinja_node **out) {
     struct jinja_node *n = jinja_parse_node(p, JINJA_N_NAME, tok->pos);
@@ -450,58 +438,98 @@ static int parse_unary(struct jinja_parser *p, bool with_filter, struct jinja_no
     return 0;
 }
 
-/* The binary operator at the current token, if it has this precedence. */
-static bool binary_op(const struct jinja_parser *p, enum precedence prec, enum jinja_op *op,
-                      size_t *n_tokens) {
+struct operator{
+    enum jinja_token_type token;
+    enum jinja_op op;
+    enum precedence prec;
+};
+
+/* The arithmetic operator at the current token, or NULL. The entry of ~ has no op: it takes any number of
+ * operands. */
+static const struct operator* binary_operator(const struct jinja_parser *p) {
+    static const struct operator table[] = {
+        {JINJA_T_ADD, JINJA_OP_ADD, PREC_SUM},     {JINJA_T_SUB, JINJA_OP_SUB, PREC_SUM},
+        {JINJA_T_TILDE, 0, PREC_CONCAT},           {JINJA_T_MUL, JINJA_OP_MUL, PREC_PRODUCT},
+        {JINJA_T_DIV, JINJA_OP_DIV, PREC_PRODUCT}, {JINJA_T_FLOORDIV, JINJA_OP_FLOORDIV, PREC_PRODUCT},
+        {JINJA_T_MOD, JINJA_OP_MOD, PREC_PRODUCT}, {JINJA_T_POW, JINJA_OP_POW, PREC_POW},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].token == p->tok->type) return &table[i];
+    return NULL;
+}
+
+static int make_concat(struct jinja_parser *p, struct jinja_node *left, struct jinja_node *right,
+                       uint32_t pos, struct jinja_node **out) {
+    *out = left;
+    if (left->kind != JINJA_N_CONCAT) {
+        *out = jinja_parse_node(p, JINJA_N_CONCAT, pos);
+        if (!*out) return QUIRE_ENOMEM;
+        JINJA_TRY(jinja_parse_push(p, &(*out)->list, left));
+    }
+    return jinja_parse_push(p, &(*out)->list, right);
+}
+
+/* Operators that bind at least as tightly as min, all from the left (as Jinja has even ** do). */
+static int parse_binary(struct jinja_parser *p, enum precedence min, struct jinja_node **out) {
+    JINJA_TRY(parse_unary(p, true, out));
+    for (const struct operator* o; (o = binary_operator(p)) && o->prec >= min;) {
+        uint32_t pos = p->tok++->pos;
+        struct jinja_node *right, *n;
+        if (o->prec == PREC_POW) {
+            JINJA_TRY(parse_unary(p, true, &right));
+        } else {
+            JINJA_TRY(parse_binary(p, o->prec + 1, &right));
+        }
+        if (o->prec == PREC_CONCAT) {
+            JINJA_TRY(make_concat(p, *out, right, pos, out));
+            continue;
+        }
+        n = jinja_parse_node(p, JINJA_N_BINARY, pos);
+        if (!n) return QUIRE_ENOMEM;
+        n->op = (uint8_t)o->op;
+        n->a = *out;
+        n->b = right;
+        *out = n;
+    }
+    return 0;
+}
+
+/* Takes a comparison operator, if there is one. */
+static bool take_comparison(struct jinja_parser *p, uint8_t *op) {
     static const struct {
         enum jinja_token_type token;
         enum jinja_op op;
-        enum precedence prec;
-    } table[] = {
-        {JINJA_T_ADD, JINJA_OP_ADD, PREC_SUM},     {JINJA_T_SUB, JINJA_OP_SUB, PREC_SUM},
-        {JINJA_T_MUL, JINJA_OP_MUL, PREC_PRODUCT}, {JINJA_T_DIV, JINJA_OP_DIV, PREC_PRODUCT},
-        {JINJA_T_MOD, JINJA_OP_MOD, PREC_PRODUCT}, {JINJA_T_FLOORDIV, JINJA_OP_FLOORDIV, PREC_PRODUCT},
-        {JINJA_T_POW, JINJA_OP_POW, PREC_POW},     {JINJA_T_EQ, JINJA_OP_EQ, PREC_COMPARE},
-        {JINJA_T_NE, JINJA_OP_NE, PREC_COMPARE},   {JINJA_T_LT, JINJA_OP_LT, PREC_COMPARE},
-        {JINJA_T_LE, JINJA_OP_LE, PREC_COMPARE},   {JINJA_T_GT, JINJA_OP_GT, PREC_COMPARE},
-        {JINJA_T_GE, JINJA_OP_GE, PREC_COMPARE},
-    };
-    *n_tokens = 1;
-    if (prec == PREC_COMPARE && p->tok->type == JINJA_T_NAME) {
-        if (jinja_parse_is_name(p->tok, "in")) {
-            *op = JINJA_OP_IN;
-            return true;
-        }
-        *op = JINJA_OP_NOT_IN;
-        *n_tokens = 2;
-        return jinja_parse_is_name(p->tok, "not") && jinja_parse_is_name(p->tok + 1, "in");
+    } table[] = {{JINJA_T_EQ, JINJA_OP_EQ}, {JINJA_T_NE, JINJA_OP_NE}, {JINJA_T_LT, JINJA_OP_LT},
+                 {JINJA_T_LE, JINJA_OP_LE}, {JINJA_T_GT, JINJA_OP_GT}, {JINJA_T_GE, JINJA_OP_GE}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (!jinja_parse_skip(p, table[i].token)) continue;
+        *op = (uint8_t)table[i].op;
+        return true;
     }
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (table[i].token == p->tok->type && table[i].prec == prec) {
-            *op = table[i].op;
-            return true;
-        }
-    return false;
+    *op = JINJA_OP_IN;
+    if (jinja_parse_skip_name(p, "in")) return true;
+    *op = JINJA_OP_NOT_IN;
+    if (!jinja_parse_is_name(p->tok, "not") || !jinja_parse_is_name(p->tok + 1, "in")) return false;
+    p->tok += 2;
+    return true;
 }
 
 static int parse_compare(struct jinja_parser *p, struct jinja_node **out) {
     struct jinja_nodes others = {0};
-    uint8_t *ops = NULL;
-    size_t cap = 0, n_tokens;
-    enum jinja_op op;
-    JINJA_TRY(parse_prec(p, PREC_SUM, out));
+    uint8_t *ops = NULL, op;
+    size_t cap = 0;
+    JINJA_TRY(parse_binary(p, PREC_SUM, out));
     uint32_t pos = p->tok->pos;
-    while (binary_op(p, PREC_COMPARE, &op, &n_tokens)) {
+    while (take_comparison(p, &op)) {
         struct jinja_node *right;
-        p->tok += n_tokens;
-        JINJA_TRY(parse_prec(p, PREC_SUM, &right));
+        JINJA_TRY(parse_binary(p, PREC_SUM, &right));
         if (others.n == cap) {
             uint8_t *more = arena_zalloc(&p->t->arena, cap = cap ? cap * 2 : 4);
             if (!more) return jinja_syntax_memory(p->t, p->err);
             if (ops) memcpy(more, ops, others.n);
             ops = more;
         }
-        ops[others.n] = (uint8_t)op;
+        ops[others.n] = op;
         JINJA_TRY(jinja_parse_push(p, &others, right));
     }
     if (!others.n) return 0;
@@ -512,36 +540,6 @@ static int parse_compare(struct jinja_parser *p, struct jinja_node **out) {
     n->compare.others = others.items;
     n->compare.n = others.n;
     *out = n;
-    return 0;
-}
-
-static int parse_concat(struct jinja_parser *p, struct jinja_node **out) {
-    struct jinja_node *n = NULL, *item;
-    JINJA_TRY(parse_prec(p, PREC_PRODUCT, out));
-    while (p->tok->type == JINJA_T_TILDE) {
-        if (!n) {
-            n = jinja_parse_node(p, JINJA_N_CONCAT, p->tok->pos);
-            if (!n) return QUIRE_ENOMEM;
-            JINJA_TRY(jinja_parse_push(p, &n->list, *out));
-        }
-        p->tok++;
-        JINJA_TRY(parse_prec(p, PREC_PRODUCT, &item));
-        JINJA_TRY(jinja_parse_push(p, &n->list, item));
-    }
-    if (n) *out = n;
-    return 0;
-}
-
-static int parse_logic(struct jinja_parser *p, enum precedence prec, struct jinja_node **out) {
-    const char *word = prec == PREC_OR ? "or" : "and";
-    JINJA_TRY(parse_prec(p, prec + 1, out));
-    for (uint32_t pos = p->tok->pos; jinja_parse_skip_name(p, word); pos = p->tok->pos) {
-        struct jinja_node *n = jinja_parse_node(p, prec == PREC_OR ? JINJA_N_OR : JINJA_N_AND, pos);
-        if (!n) return QUIRE_ENOMEM;
-        n->a = *out;
-        JINJA_TRY(parse_prec(p, prec + 1, &n->b));
-        *out = n;
-    }
     return 0;
 }
 
@@ -557,28 +555,14 @@ static int parse_not(struct jinja_parser *p, struct jinja_node **out) {
     return 0;
 }
 
-static int parse_prec(struct jinja_parser *p, enum precedence prec, struct jinja_node **out) {
-    enum jinja_op op;
-    size_t n_tokens;
-    switch (prec) {
-    case PREC_OR:
-    case PREC_AND: return parse_logic(p, prec, out);
-    case PREC_NOT: return parse_not(p, out);
-    case PREC_COMPARE: return parse_compare(p, out);
-    case PREC_CONCAT: return parse_concat(p, out);
-    case PREC_UNARY: return parse_unary(p, true, out);
-    case PREC_SUM:
-    case PREC_PRODUCT:
-    case PREC_POW: break;
-    }
-    JINJA_TRY(parse_prec(p, prec + 1, out));
-    while (binary_op(p, prec, &op, &n_tokens)) {
-        struct jinja_node *n = jinja_parse_node(p, JINJA_N_BINARY, p->tok->pos);
+/* Operands of `or` are `and`s, whose operands may be negated. */
+static int parse_logic(struct jinja_parser *p, bool is_or, struct jinja_node **out) {
+    JINJA_TRY(is_or ? parse_logic(p, false, out) : parse_not(p, out));
+    for (uint32_t pos = p->tok->pos; jinja_parse_skip_name(p, is_or ? "or" : "and"); pos = p->tok->pos) {
+        struct jinja_node *n = jinja_parse_node(p, is_or ? JINJA_N_OR : JINJA_N_AND, pos);
         if (!n) return QUIRE_ENOMEM;
-        p->tok++;
-        n->op = (uint8_t)op;
         n->a = *out;
-        JINJA_TRY(parse_prec(p, prec + 1, &n->b));
+        JINJA_TRY(is_or ? parse_logic(p, false, &n->b) : parse_not(p, &n->b));
         *out = n;
     }
     return 0;
@@ -586,13 +570,13 @@ static int parse_prec(struct jinja_parser *p, enum precedence prec, struct jinja
 
 int jinja_parse_expr(struct jinja_parser *p, bool with_cond, struct jinja_node **out) {
     JINJA_TRY(jinja_parse_enter(p));
-    JINJA_TRY(parse_prec(p, PREC_OR, out));
+    JINJA_TRY(parse_logic(p, true, out));
     while (with_cond && jinja_parse_is_name(p->tok, "if")) {
         struct jinja_node *n = jinja_parse_node(p, JINJA_N_COND, p->tok->pos);
         if (!n) return QUIRE_ENOMEM;
         p->tok++;
         n->b = *out;
-        JINJA_TRY(parse_prec(p, PREC_OR, &n->a));
+        JINJA_TRY(parse_logic(p, true, &n->a));
         if (jinja_parse_skip_name(p, "else")) JINJA_TRY(jinja_parse_expr(p, true, &n->c));
         *out = n;
     }

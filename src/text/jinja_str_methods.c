@@ -486,7 +486,9 @@ int jinja_str_splitlines(struct jinja *j, const struct jinja_str *s, bool keep_e
 static int m_splitlines(struct jinja *j, struct jinja_value self, const struct jinja_value *arg,
                         const struct jinja_args *args, struct jinja_value *out) {
     struct jinja_vec lines = {0};
-    JINJA_TRY(jinja_str_splitlines(j, self.s, jinja_truth(j, arg[0]), &lines));
+    int64_t keep = 0;
+    if (jinja_given(arg[0])) JINJA_TRY(jinja_need_int(j, "keepends", arg[0], &keep));
+    JINJA_TRY(jinja_str_splitlines(j, self.s, keep != 0, &lines));
     return jinja_list_new(j, lines.items, lines.n, JINJA_LIST, out);
 }
 

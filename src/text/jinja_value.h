@@ -128,7 +128,7 @@ struct jinja_guard {
 };
 
 /* Stack that compiling or rendering may use beyond its caller's: leaves room on a 256 KiB thread. */
-#define JINJA_STACK_BYTES (160 * 1024)
+#define JINJA_STACK_BYTES (128 * 1024)
 
 void jinja_guard_init(struct jinja_guard *g, size_t max_depth);
 static inline bool jinja_guard_enter(struct jinja_guard *g) {
@@ -264,8 +264,8 @@ int jinja_seq_at(struct jinja *j, struct jinja_value v, size_t i, struct jinja_v
 int jinja_to_str(struct jinja *j, struct jinja_value v, const struct jinja_str **out);
 int jinja_repr(struct jinja *j, struct jinja_value v, struct jinja_sb *out);
 
-/* Shortest text that reads back to the same double, as Python's repr writes it: at least 32 bytes. Returns
- * the length. */
+/* Shortest text that reads back to the same double, as Python's repr writes it, without a NUL. Returns its
+ * length. */
 size_t jinja_float_text(double f, char out[32]);
 
 #endif

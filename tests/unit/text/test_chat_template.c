@@ -485,14 +485,33 @@ static void *deep_json(void *arg) {
     return NULL;
 }
 
+#ifdef __SANITIZE_THREAD__ /* keeps much of its own on a thread's stack */
+#define SMALL_STACK_BYTES (1024 * 1024)
+#else
+#define SMALL_STACK_BYTES (256 * 1024)
+#endif
+
 static void run_on_small_stack(void *(*body)(void *), void *arg) {
     pthread_attr_t attr;
     pthread_t thread;
     pthread_attr_init(&attr);
-    assert_int_equal(pthread_attr_setstacksize(&attr, 256 * 1024), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attr, SMALL_STACK_BYTES), 0);
     assert_int_equal(pthread_create(&thread, &attr, body, arg), 0);
     pthread_join(thread, NULL);
     pthread_attr_destroy(&attr);
+}
+
+/* What is deep but not hostile goes through: macros that call themselves, as for the schema of a tool. */
+static void *deep_macros(void *arg) {
+    static const char source[] =
+        "{% macro m(n) %}{% for i in [n] %}{% if i > 0 %}<{{ m(i - 1) }}>{% else %}x{% endif %}"
+        "{% endfor %}{% endmacro %}{{ m(25) }}";
+    struct chat_template_input in = template_input("[]");
+    struct template_run run = template_run(source, sizeof source - 1, &in);
+    if (run.rc || run.r.text.len != 51) ++*(size_t *)arg;
+    template_run_free(&run);
+    json_decref(in.messages);
+    return NULL;
 }
 
 static void test_small_stack(void **state) {
@@ -500,6 +519,7 @@ static void test_small_stack(void **state) {
     run_on_small_stack(deep_things, &n_limited);
     assert_true(n_limited > 50);
     run_on_small_stack(deep_json, &n_bad);
+    run_on_small_stack(deep_macros, &n_bad);
     assert_int_equal(n_bad, 0);
 }
 
