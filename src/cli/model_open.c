@@ -97,6 +97,7 @@ static int open_tokenizer(struct loaded_model *m, const char *pre_override, stru
         spec.eos = token_id(w, "tokenizer.ggml.eos_token_id", spec.n_vocab, &rc, err);
         spec.unk = token_id(w, "tokenizer.ggml.unknown_token_id", spec.n_vocab, &rc, err);
     }
+    spec.add_bos_unset = !weights_meta(w, "tokenizer.ggml.add_bos_token");
     if (!rc) rc = flag(w, "tokenizer.ggml.add_bos_token", &spec.add_bos, err);
     if (!rc) rc = flag(w, "tokenizer.ggml.add_eos_token", &spec.add_eos, err);
     if (!rc && (rc = tokenizer_create(&spec, &m->tokenizer, err))) error_prefix(err, "%s", m->path);
