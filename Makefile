@@ -20,7 +20,7 @@ test: setup-test ## all tests; ends with "N passed, N failed"
 test-quick: setup-test ## build and the quick unit tests only
 	@$(TESTS) quick
 
-test-full: setup-test ## as test, and 20 s per fuzz target (as CI does)
+test-full: setup-test ## as test, law 1 over its whole matrix (long), and 20 s per fuzz target
 	@$(TESTS) full
 
 bench: setup-test all ## kernels and server measured; beside llama.cpp with LLAMA_SERVER=PATH

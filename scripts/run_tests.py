@@ -3,7 +3,8 @@
 
 usage: run_tests.py [PART|TIER ...] [--fuzz-seconds N]
 
-parts   release   build with warnings as errors, all ctest tests
+parts   release   build with warnings as errors, all ctest tests but the long ones
+        long      the ctest tests labelled full: law 1 over the whole matrix
         quick     the same build, tests labelled quick
         e2e       pytest on the real binary (tests/e2e)
         e2e-asan  the same, but for the tests marked full, on the asan build
@@ -13,7 +14,7 @@ parts   release   build with warnings as errors, all ctest tests
         clang     builds with clang
         fuzz      each fuzz target on its kept corpus, for N seconds
 tiers   test      release e2e asan e2e-asan o0 clang; with CI=true also fuzz
-        full      test and fuzz
+        full      test, long and fuzz
 
 Logs are kept in build/test-logs/. Set-up (packages, .venv) is scripts/setup.sh's; `make test` calls both."""
 
@@ -39,7 +40,7 @@ BUILDS = {  # folder and CMake arguments
     "fuzz": ("build-fuzz", ["-DQUIRE_TESTS=ON", "-DQUIRE_FUZZ=ON", "-DCMAKE_C_COMPILER=clang"]),
 }
 TEST = ["release", "e2e", "asan", "e2e-asan", "o0", "clang"]
-TIERS = {"test": TEST, "full": [*TEST, "fuzz"]}
+TIERS = {"test": TEST, "full": [*TEST, "long", "fuzz"]}
 
 
 class Part:
@@ -126,9 +127,9 @@ def pull_model():
     return Part("default model", failed=1, details=tail(output)) if code else None
 
 
-def release():
+def release(name, label):
     failure = build("release") or pull_model()
-    return [failure] if failure else ctest("release", "release")
+    return [failure] if failure else ctest("release", name, label)
 
 
 def compile_only(kind):
@@ -185,7 +186,8 @@ def main():
     parser.add_argument("--fuzz-seconds", type=int, default=20)
     args = parser.parse_args()
     runners = {
-        "release": release,
+        "release": lambda: release("release", "quick"),
+        "long": lambda: release("long", "full"),
         "quick": lambda: ctest("release", "quick", "quick"),
         "e2e": lambda: e2e("release", "e2e", [], {}),
         "e2e-asan": lambda: e2e("asan", "e2e-asan", ["-m", "not full"], {"QUIRE_PATIENCE": "5"}),
