@@ -28,7 +28,8 @@ struct chat_template;
 int chat_template_compile(const char *source, size_t len, struct chat_template **out, struct error *err);
 void chat_template_free(struct chat_template *t); /* NULL allowed */
 
-/* Budgets of a render unless it says otherwise. A step is about one operation; text counts one per 256 bytes.
+/* Budgets of a render unless it says otherwise. A step is about one operation, 64 bytes of memory or 256
+ * bytes of text.
  */
 #define CHAT_TEMPLATE_STEPS        1000000
 #define CHAT_TEMPLATE_DEPTH        1000
