@@ -33,6 +33,7 @@ need libssl-dev pkg-config --exists openssl
 need libcurl4-openssl-dev pkg-config --exists libcurl
 need libjansson-dev pkg-config --exists jansson
 need "python3 python3-pip ca-certificates" python3 -m pip --version # quire pull
+need curl curl --version # the first request
 if [ "$what" = test ]; then
     need g++ c++ --version
     need libcmocka-dev pkg-config --exists cmocka
