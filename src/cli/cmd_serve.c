@@ -158,22 +158,21 @@ static void print_ready(const struct serve_options *o, const char *name, unsigne
                         uint64_t start_us) {
     const char *host = reachable(o->host);
     bool v6 = strchr(host, ':') != NULL;
-    struct buf url = BUF_INIT;
-    buf_printf(&url, "%s://%s%s%s:%u", o->cert ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", port);
-    if (!buf_ok(&url)) return;
+    char url[512];
+    snprintf(url, sizeof url, "%s://%s%s%s:%u", o->cert ? "https" : "http", v6 ? "[" : "", host,
+             v6 ? "]" : "", port);
     fprintf(
         stderr,
         "ready after %.2f s. Try:\n\n  curl %s%s/v1/%s -H 'Content-Type: application/json' %s\\\n    -d '{",
-        (double)(clock_us() - start_us) / 1e6, o->cert ? "-k " : "", url.data,
+        (double)(clock_us() - start_us) / 1e6, o->cert ? "-k " : "", url,
         has_template ? "chat/completions" : "completions",
         o->keys.n ? "-H 'Authorization: Bearer KEY' " : "");
     if (is_plain(name)) fprintf(stderr, "\"model\": \"%s\", ", name);
     fprintf(stderr, "%s}'\n\n",
             has_template ? "\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]"
                          : "\"prompt\": \"The sky is\"");
-    printf("ready %s\n", url.data);
+    printf("ready %s\n", url);
     fflush(stdout);
-    buf_free(&url);
 }
 
 /* ---- run ---- */

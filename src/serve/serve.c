@@ -22,7 +22,7 @@ void serve_config_init(struct serve_config *c) {
                                .max_logprobs = QUIRE_MAX_LOGPROBS,
                                .keep_alive_comment_ms = 15000,
                                .stall_ms = 30000,
-                               .unhealthy_ms = 60000,
+                               .unhealthy_ms = 300000,
                                .version = "0"};
 }
 

@@ -21,12 +21,12 @@ BINARY = pathlib.Path(os.environ.get("QUIRE_BIN", ROOT / "build" / "quire")).res
 CACHE = ROOT / "tests" / ".cache"
 # A sanitizer makes everything several times slower; bounds on time are generous anyway.
 PATIENCE = float(os.environ.get("QUIRE_PATIENCE", "1"))
-SANITIZED = b"__asan_init" in BINARY.read_bytes() if BINARY.exists() else False
+SANITIZED = BINARY.exists() and any(name in BINARY.read_bytes() for name in (b"__asan_init", b"__tsan_init"))
 
 
 def environment(**more):
     env = {k: v for k, v in os.environ.items() if not k.startswith("QUIRE_") or k == "QUIRE_CACHE"}
-    env.setdefault("ASAN_OPTIONS", "abort_on_error=0:exitcode=99:detect_leaks=1")
+    env.setdefault("ASAN_OPTIONS", "exitcode=99:detect_leaks=1:quarantine_size_mb=16")
     env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
     env.update(more)
     return env

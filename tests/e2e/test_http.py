@@ -348,6 +348,25 @@ def test_request_ids(tiny):
     assert tiny.post("/v1/completions", {**BODY, "n": 0}).headers["x-request-id"].startswith("cmpl-")
 
 
+@pytest.mark.full
+def test_slow_requests_time_out(tiny):
+    """A head that does not come within 10 s, a body that stops for 30 s: 408 and the end."""
+    with Connection(tiny, 60) as head, Connection(tiny, 60) as body, Connection(tiny, 60) as dribble:
+        head.send(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n")
+        body.send(post_head("Content-Length: 1000") + RAW[:5])
+        for _ in range(14):
+            try:
+                dribble.send(b"G" if _ == 0 else b"E")  # a byte now and then does not keep it alive
+            except ConnectionError:
+                break
+            time.sleep(1)
+        answer = head.answer()
+        assert answer.status == 408 and answer.headers["connection"] == "close" and answer.error["message"]
+        assert dribble.answer().status == 408
+        answer = body.answer()
+        assert answer.status == 408 and answer.error["message"]
+
+
 def test_half_sent_requests_harm_nobody(tiny):
     """Half heads, half bodies: others are served, and closing them leaves nothing."""
     before = tiny.metrics()["quire_connections"]

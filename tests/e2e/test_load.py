@@ -62,6 +62,33 @@ def test_a_thousand_idle_and_a_thousand_streams(tiny_model):
         gc.collect()
 
 
+def test_several_loops_and_workers(tiny_model):
+    """Connections spread over three loops: the same answers, and everybody is told of a client that leaves."""
+    with Server(tiny_model, "--kv-cache-memory-bytes", "16Mi", "--loops", "3", "--renderer-num-workers", "4") as server:
+        def ask(i):
+            for k in range(10):
+                if (i + k) % 4 == 3:
+                    with Connection(server) as c:
+                        c.request("POST", "/v1/completions", b'{"prompt":"a","max_tokens":2000,"ignore_eos":true,"stream":true}', {"Content-Type": "application/json"})
+                        c.head()
+                        next(c.chunks())
+                        c.reset()
+            body = {"prompt": f"text {i % 5}", "max_tokens": 40, "seed": i % 5, "ignore_eos": True, "n": 2, "logprobs": 1}
+            whole = [(c["text"], c["logprobs"]["token_logprobs"]) for c in server.ok("/v1/completions", body)["choices"]]
+            parts = [("", []), ("", [])]
+            for e in server.stream("/v1/completions", body):
+                for c in e["choices"]:
+                    text, values = parts[c["index"]]
+                    parts[c["index"]] = (text + c["text"], values + c["logprobs"]["token_logprobs"])
+            assert parts == whole
+            return whole
+
+        answers = at_once(24, ask)
+        assert all(answers[i] == answers[i % 5] for i in range(24))
+        server.wait_idle()
+        server.healthy()
+
+
 def test_more_streams_than_the_queue(tiny_model):
     """Beyond the bound: 503 at once, the others are served."""
     with Server(tiny_model, "--kv-cache-memory-bytes", "8Mi", "--max-num-seqs", "4", "--max-queue", "50") as server:

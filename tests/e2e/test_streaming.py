@@ -355,6 +355,22 @@ def test_slow_reader_hurts_only_itself(tiny_model):
         slow.close()
 
 
+@pytest.mark.full
+def test_reader_that_takes_nothing(tiny_model):
+    """After 30 s its connection is closed, its sequence cancelled, its blocks are back."""
+    with Server(tiny_model, "--kv-cache-memory-bytes", "32Mi") as server:
+        stuck = server.connect(60)
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        body = json.dumps({"prompt": "a", "max_tokens": 4000, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
+        stuck.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        time.sleep(20)
+        assert server.metrics()["quire_kv_blocks_used"] > 0
+        server.wait_metric("quire_slow_readers_total", lambda n: n == 1, seconds=20)
+        server.wait_idle()
+        assert server.metrics()[("vllm:request_success_total", "abort")] == 1
+        stuck.close()
+
+
 def unchunk(data):
     at = 0
     while True:
