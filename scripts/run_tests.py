@@ -16,7 +16,8 @@ parts   release   build with warnings as errors, all ctest tests but the long on
 tiers   test      release e2e asan e2e-asan o0 clang; with CI=true also fuzz
         full      test, long and fuzz
 
-Logs are kept in build/test-logs/. Set-up (packages, .venv) is scripts/setup.sh's; `make test` calls both."""
+A test that fails is run once more; the log shows both runs. Logs are kept in
+build/test-logs/. Set-up (packages, .venv) is scripts/setup.sh's; `make test` calls both."""
 
 import argparse
 import concurrent.futures
@@ -116,6 +117,7 @@ def ctest(kind, name, label=None):
     junit = LOGS / f"{name}.xml"
     junit.unlink(missing_ok=True)
     command = ["ctest", "--test-dir", BUILDS[kind][0], "-j", str(JOBS), "--output-on-failure", "--no-tests=error",
+               "--repeat", "until-pass:2",
                "--output-junit", str(junit), "--test-output-size-passed", "65536"]
     code, output = run(command + (["-L", label] if label else []), name, 7200)
     return [read_junit(junit, name, code, output)]
@@ -143,7 +145,8 @@ def e2e(kind, name, options, env):
         return [failure]
     junit = LOGS / f"{name}.xml"
     junit.unlink(missing_ok=True)
-    command = [".venv/bin/python", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--junit-xml", str(junit), *options,
+    command = [".venv/bin/python", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--reruns", "1", "--junit-xml", str(junit),
+               *options,
                "tests/e2e"]
     code, output = run(command, name, 3600, {"QUIRE_BIN": str(ROOT / BUILDS[kind][0] / "quire"), **env})
     return [read_junit(junit, name, code, output)]
