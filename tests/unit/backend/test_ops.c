@@ -1,5 +1,6 @@
 /* Every operation but attention and sampling against straightforward double-precision C, on every path, and
  * bit for bit the same at any thread count and any split of the rows. */
+#include "kern/kern_half.h"
 #include "util_backend.h"
 
 #include <math.h>
@@ -134,12 +135,12 @@ static float *expect_mm(const struct mm_case *c) {
 static void decode_q4_1(float *dst, const void *src, size_t n_blocks) {
     const uint8_t *s = src;
     for (size_t i = 0; i < n_blocks; i++, s += 20, dst += 32) {
-        _Float16 d, m;
-        memcpy(&d, s, 2);
-        memcpy(&m, s + 2, 2);
+        uint16_t half[2];
+        memcpy(half, s, sizeof half);
+        float d = kern_from_f16(half[0]), m = kern_from_f16(half[1]);
         for (int k = 0; k < 16; k++) {
-            dst[k] = (float)d * (float)(s[4 + k] & 15) + (float)m;
-            dst[k + 16] = (float)d * (float)(s[4 + k] >> 4) + (float)m;
+            dst[k] = d * (float)(s[4 + k] & 15) + m;
+            dst[k + 16] = d * (float)(s[4 + k] >> 4) + m;
         }
     }
 }
@@ -148,8 +149,8 @@ static void decode_q4_1(float *dst, const void *src, size_t n_blocks) {
 static uint8_t *random_q4_1(uint64_t *seed, size_t rows, size_t cols) {
     uint8_t *out = malloc(rows * cols / 32 * 20);
     for (size_t i = 0; i < rows * cols / 32; i++) {
-        _Float16 d = (_Float16)(0.02f + 0.01f * random_float(seed)),
-                 m = (_Float16)(0.1f * random_float(seed));
+        uint16_t d = kern_to_f16(0.02f + 0.01f * random_float(seed)),
+                 m = kern_to_f16(0.1f * random_float(seed));
         memcpy(out + i * 20, &d, 2);
         memcpy(out + i * 20 + 2, &m, 2);
         for (int k = 4; k < 20; k++) out[i * 20 + (size_t)k] = (uint8_t)random_u32(seed);
