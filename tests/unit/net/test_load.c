@@ -113,8 +113,7 @@ struct wild {
 static void *be_wild(void *arg) {
     static const char *const texts[] = {
         "GET /hello HTTP/1.1\r\nHost: h\r\n\r\n",
-        "GET /hello HTTP/1.1\r\nHost: h\r\n\r\nGET /wait HTTP/1.1\r\nHost: h\r\n\r\nGET /x HTTP/1.1\r\nHost: "
-        "h\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: h\r\n\r\nGET /wait HTTP/1.1\r\nHost: h\r\n\r\n",
         "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n",
         "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n",
         "GET /stream HTTP/1.0\r\n\r\n",
