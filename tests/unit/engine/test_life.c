@@ -284,8 +284,8 @@ static void test_idle_costs_nothing(void **state) {
     finish_of(s, &n);
     quire_close(s);
     test_baseline(f->engine, 1);
-    /* Population ends and spinning compute threads go to sleep, on a busy machine later than on an idle one. A thread that
-     * went on spinning would take the whole of each window. */
+    /* Population ends and spinning compute threads go to sleep, on a busy machine later than on an idle one.
+     * A thread that went on spinning would take the whole of each window. */
     double used = 1;
     for (int i = 0; i < 60 && used > 0.05; i++) {
         double before = cpu_seconds();
@@ -407,6 +407,83 @@ static void test_storm_of_cancels(void **state) {
     f->engine = first;
 }
 
+/* ---- tenants ---------------------------------------------------------------------------------------------
+ */
+
+enum { TENANT_WORK = 24, TENANT_THREADS = 8, TENANT_TOKENS = 90 };
+
+struct tenants {
+    struct fixture *f;
+    uint32_t prompts[TENANT_WORK][TENANT_TOKENS];
+    struct quire_request requests[TENANT_WORK];
+    struct test_result alone[TENANT_WORK];
+};
+
+struct tenant_thread {
+    struct tenants *t;
+    uint64_t random;
+    const char *difference;
+};
+
+static void *tenant_main(void *arg) {
+    struct tenant_thread *a = arg;
+    for (int i = 0; i < STORM_EACH / 4; i++) {
+        size_t k = test_random(&a->random, TENANT_WORK);
+        struct test_result r;
+        test_run(a->t->f->engine, &a->t->requests[k], 1, &a->t->f->model, &r);
+        const char *difference = test_difference(&r, &a->t->alone[k]);
+        if (difference) a->difference = difference;
+        test_results_free(&r, 1);
+    }
+    return NULL;
+}
+
+/* Two tenants with different system prompts and long equal parts behind them, eight clients, a cache so small
+ * that blocks are evicted all the time: every answer is that of a run without the cache. */
+static void test_tenants_do_not_leak(void **state) {
+    struct fixture *f = *state;
+    static struct tenants t;
+    struct quire_engine *first = f->engine;
+    struct quire_config c = f->config;
+    t.f = f;
+    for (size_t k = 0; k < TENANT_WORK; k++) {
+        memcpy(t.prompts[k], f->prompt + 90 * (k / 2 % 3), sizeof t.prompts[k]);
+        for (size_t i = 0; i < 16; i++) t.prompts[k][i] = 3 + (uint32_t)((k % 2 * 37 + i * 11) % 290);
+        t.prompts[k][TENANT_TOKENS - 1] = 3 + (uint32_t)k;
+        t.requests[k] = (struct quire_request){.prompt = t.prompts[k],
+                                               .n_prompt = TENANT_TOKENS,
+                                               .sampling = test_greedy(8),
+                                               .cache_salt = k % 2 ? "b" : "a"};
+        if (k >= TENANT_WORK / 2) t.requests[k].cache_salt = NULL; /* and without salts */
+        t.requests[k].sampling.n_logprobs = 2;
+    }
+    c.prefix_caching = false;
+    f->engine = test_open(&c);
+    for (size_t k = 0; k < TENANT_WORK; k++) test_run(f->engine, &t.requests[k], 1, &f->model, &t.alone[k]);
+    quire_shutdown(f->engine);
+    c.prefix_caching = true;
+    c.kv_bytes = test_kv_bytes(&c, &f->options, 20);
+    f->engine = test_open(&c);
+    pthread_t threads[TENANT_THREADS];
+    struct tenant_thread args[TENANT_THREADS];
+    for (uint64_t i = 0; i < TENANT_THREADS; i++) {
+        args[i] = (struct tenant_thread){&t, i, NULL};
+        assert_int_equal(pthread_create(&threads[i], NULL, tenant_main, &args[i]), 0);
+    }
+    for (int i = 0; i < TENANT_THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < TENANT_THREADS; i++)
+        if (args[i].difference) fail_msg("%s", args[i].difference);
+    const struct quire_stats *st = quire_stats(f->engine);
+    printf("tenants: %llu evictions, %llu of %llu tokens found\n",
+           (unsigned long long)stat(&st->block_evictions), (unsigned long long)stat(&st->prefix_hits),
+           (unsigned long long)stat(&st->prefix_queries));
+    assert_true(stat(&st->block_evictions) > 0 && stat(&st->prefix_hits) > 0);
+    test_baseline(f->engine, TENANT_THREADS * (STORM_EACH / 4));
+    quire_shutdown(f->engine);
+    f->engine = first;
+    test_results_free(t.alone, TENANT_WORK);
+}
+
 /* ---- preemption ------------------------------------------------------------------------------------------
  */
 
@@ -463,6 +540,7 @@ int main(void) {
         TEST(test_idle_costs_nothing),
         TEST(test_health_notices_a_stuck_step),
         TEST(test_storm_of_cancels),
+        TEST(test_tenants_do_not_leak),
         TEST(test_preempted_requests_finish_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

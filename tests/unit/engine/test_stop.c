@@ -144,7 +144,8 @@ static void test_muted_pieces(void **state) {
         stop_feed(&m, (const uint8_t *)"ab", 2, false, &hit)); /* begins in the muted piece, ends here */
     assert_int_equal(hit.n_after, 1);
     m = start(&s);
-    assert_false(stop_feed(&m, (const uint8_t *)"aa", 2, true, &hit)); /* passed over, and yet half of the next */
+    assert_false(
+        stop_feed(&m, (const uint8_t *)"aa", 2, true, &hit)); /* passed over, and yet half of the next */
     assert_int_equal(stop_held(&m), 1);
     assert_true(stop_feed(&m, (const uint8_t *)"a", 1, false, &hit));
 }
