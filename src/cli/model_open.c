@@ -175,13 +175,18 @@ static int open_template(struct loaded_model *m, const char *file, struct log *l
 /* While a model loads, signals are blocked (cmd_serve waits for them later): one that is pending ends the
  * load. */
 static void show_progress(void *ctx, const char *phase, double done) {
+    const char **shown = ctx; /* the phase that a log has a line of */
     sigset_t pending;
-    (void)ctx;
     if (!sigpending(&pending) && (sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT))) {
         fprintf(stderr, "\rquire: interrupted while loading\n");
         _exit(128 + (sigismember(&pending, SIGINT) ? SIGINT : SIGTERM));
     }
-    if (isatty(2)) fprintf(stderr, "\r%s %3.0f %%%s", phase, done * 100, done >= 1 ? "\r\033[K" : "");
+    if (!isatty(2)) {
+        if (!*shown || strcmp(*shown, phase)) fprintf(stderr, "%s\n", phase);
+        *shown = phase;
+        return;
+    }
+    fprintf(stderr, "\r%s %3.0f %%%s", phase, done * 100, done >= 1 ? "\r\033[K" : "");
 }
 
 static enum quire_dtype dtype_of(const char *name) {
@@ -192,6 +197,7 @@ static enum quire_dtype dtype_of(const char *name) {
 
 static int open_engine(struct loaded_model *m, const struct engine_options *o, struct log *log,
                        struct error *err) {
+    const char *shown = NULL;
     struct quire_config c = {.weights = m->weights,
                              .token_bytes = &m->token_bytes,
                              .stop_tokens = m->stop_tokens,
@@ -213,7 +219,8 @@ static int open_engine(struct loaded_model *m, const struct engine_options *o, s
                              .cache_secret = o->cache_secret,
                              .cpu_limit = o->cpu,
                              .log = log,
-                             .progress = show_progress};
+                             .progress = show_progress,
+                             .progress_ctx = &shown};
     return quire_open(&c, &m->engine, err);
 }
 

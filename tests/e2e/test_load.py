@@ -164,9 +164,9 @@ def test_resident_memory_is_as_planned(default_model):
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
-            at_once(48, lambda i: server.complete(f"{i} word " * 40, max_tokens=24, seed=i))
-            at_once(4, lambda i: server.ok("/v1/completions", {"prompt": f"{i} " * 1200, "max_tokens": 8, "prompt_logprobs": 5}, timeout=300))
-            at_once(16, lambda i: server.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": f"tell {i}"}], "max_tokens": 24, "logprobs": True,
+            at_once(48, lambda i: server.complete(f"{i} word " * 12, max_tokens=12, seed=i))
+            at_once(2, lambda i: server.ok("/v1/completions", {"prompt": f"{i} " * 400, "max_tokens": 8, "prompt_logprobs": 5}, timeout=300))
+            at_once(16, lambda i: server.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": f"tell {i}"}], "max_tokens": 8, "logprobs": True,
                                                                          "top_logprobs": 10}, timeout=300))
         finally:
             stop.set()
