@@ -276,7 +276,7 @@ static void admit(struct scheduler *s, struct sequence *seq, struct kv_hit *hit)
     running_insert(s, seq); /* takes the slot whose table kv_lookup has filled */
     kv_attach(s->cache, seq->table, hit);
     seq->n_cached = seq->n_computed = hit->n_tokens;
-    if (!seq->admitted_before && seq->read_cache && s->cache->naming) {
+    if (!seq->admitted_before && seq->read_cache && !wants_scores(seq) && s->cache->naming) {
         s->counts.prefix_queries += seq->n_prompt;
         s->counts.prefix_hits += hit->n_tokens;
     }
