@@ -192,24 +192,15 @@ static void block_signals(sigset_t *set) {
     pthread_sigmask(SIG_BLOCK, set, NULL);
 }
 
-static int serve_until_signal(const struct serve_options *o, const char *argument, sigset_t *signals,
-                              struct log *log, uint64_t start_us) {
-    struct error err = {0};
-    struct loaded_model m;
+static struct serve_config config_of(const struct serve_options *o, struct log *log) {
     struct serve_config c;
-    struct serve *s = NULL;
-    const char *names[OPTION_LIST_MAX] = {argument};
-    size_t n_names = o->names.n ? o->names.n : 1;
-    for (size_t i = 0; i < o->names.n; i++) names[i] = o->names.items[i];
-    if (loaded_model_open(argument, &o->engine, log, &m, &err)) return cli_fail("serve", &err);
-    print_plan(quire_info(m.engine));
     serve_config_init(&c);
     c.host = o->host;
     c.port = (uint16_t)o->port;
     c.tls_cert_file = o->cert;
     c.tls_key_file = o->key;
-    c.model_names = names;
-    c.n_model_names = n_names;
+    c.model_names = o->names.items;
+    c.n_model_names = o->names.n;
     c.api_keys = o->keys.items;
     c.n_api_keys = o->keys.n;
     c.allowed_origins = o->origins.items;
@@ -223,12 +214,24 @@ static int serve_until_signal(const struct serve_options *o, const char *argumen
     c.access_log = o->access_log;
     c.version = QUIRE_VERSION;
     c.log = log;
+    return c;
+}
+
+static int serve_until_signal(struct serve_options *o, const char *argument, sigset_t *signals,
+                              struct log *log, uint64_t start_us) {
+    struct error err = {0};
+    struct loaded_model m;
+    struct serve *s = NULL;
+    if (!o->names.n) o->names.items[o->names.n++] = argument;
+    struct serve_config c = config_of(o, log);
+    if (loaded_model_open(argument, &o->engine, log, &m, &err)) return cli_fail("serve", &err);
+    print_plan(quire_info(m.engine));
     int rc = serve_start(&c, &m.text, m.engine, &s, &err);
     if (rc) {
         loaded_model_close(&m);
         return cli_fail("serve", &err);
     }
-    print_ready(o, names[0], serve_port(s), m.chat_template != NULL, start_us);
+    print_ready(o, o->names.items[0], serve_port(s), m.chat_template != NULL, start_us);
     int sig = 0;
     sigwait(signals, &sig);
     log_write(log, LOG_INFO, "%s: draining for up to %d s", sig == SIGTERM ? "SIGTERM" : "SIGINT",

@@ -2,6 +2,7 @@
 
 QUIRE_BIN    the binary under test (build/quire)
 QUIRE_PATIENCE  factor on all time limits, for slow builds"""
+
 import contextlib
 import hashlib
 import importlib.util
@@ -71,7 +72,9 @@ def bos_model():
 
 def default_model_path():
     env = environment()
-    folder = env.get("QUIRE_CACHE") or os.path.join(env.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "quire")
+    folder = env.get("QUIRE_CACHE") or os.path.join(
+        env.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "quire"
+    )
     return pathlib.Path(folder) / DEFAULT_MODEL
 
 

@@ -1,4 +1,5 @@
 """Starts the real binary, speaks raw HTTP to it, and reads its metrics."""
+
 import base64
 import contextlib
 import json
@@ -34,8 +35,14 @@ def environment(**more):
 
 def run(*args, input=None, timeout=60, env=None):
     """One command to its end."""
-    return subprocess.run([BINARY, *map(str, args)], input=input, capture_output=True, timeout=timeout * PATIENCE,
-                          env=environment(**(env or {})), text=True)
+    return subprocess.run(
+        [BINARY, *map(str, args)],
+        input=input,
+        capture_output=True,
+        timeout=timeout * PATIENCE,
+        env=environment(**(env or {})),
+        text=True,
+    )
 
 
 class Answer:
@@ -154,7 +161,9 @@ class Server:
         if "--port" not in command:
             command += ["--port", "0"]
         start = time.monotonic()
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, env=environment(**(env or {})))
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self.log, env=environment(**(env or {}))
+        )
         watch = threading.Timer(timeout * PATIENCE, self.process.kill)
         watch.start()
         self.first_line = self.process.stdout.readline().decode()
@@ -267,7 +276,12 @@ class Server:
     def wait_idle(self, seconds=5):
         """Until nothing runs, waits or holds KV."""
         end = time.monotonic() + seconds * PATIENCE
-        names = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "quire_answer_bytes"]
+        names = [
+            "vllm:num_requests_running",
+            "vllm:num_requests_waiting",
+            "vllm:kv_cache_usage_perc",
+            "quire_answer_bytes",
+        ]
         while True:
             m = self.metrics()
             busy = {n: m[n] for n in names if m[n]}

@@ -10,6 +10,7 @@ they must be refused cleanly.
 
 In the file long values are written as {"$text": [text, [unit, n], ...]}, {"$list": [value, n]} and
 {"$numbered": [prefix, n]}."""
+
 import argparse
 import base64
 import http.client
@@ -24,18 +25,50 @@ CASES = pathlib.Path(__file__).parent / "cases" / "requests.jsonl"
 CONSTRAINED = "needs a JSON schema to be enforced, which this version refuses"
 CALLS = "needs a tool call to be enforced, which this version refuses"
 EXCEPTED = {
-    "tok-emoji-stream.a": CONSTRAINED, "tok-emoji-stream.b": CONSTRAINED, "str-stop-split.a": CONSTRAINED, "str-stop-split.b": CONSTRAINED,
-    "str-stop-split.c": CONSTRAINED, "so-whitespace.a": CONSTRAINED, "so-whitespace.b": CONSTRAINED, "so-schema-features.a": CONSTRAINED,
-    "so-schema-features.b": CONSTRAINED, "so-schema-features.c": CONSTRAINED, "so-schema-features.e": CONSTRAINED,
-    "tool-stream-args.a": CALLS, "tool-stream-args.b": CALLS, "tool-stream-args.c": CALLS, "tool-choice.a": CALLS,
+    "tok-emoji-stream.a": CONSTRAINED,
+    "tok-emoji-stream.b": CONSTRAINED,
+    "str-stop-split.a": CONSTRAINED,
+    "str-stop-split.b": CONSTRAINED,
+    "str-stop-split.c": CONSTRAINED,
+    "so-whitespace.a": CONSTRAINED,
+    "so-whitespace.b": CONSTRAINED,
+    "so-schema-features.a": CONSTRAINED,
+    "so-schema-features.b": CONSTRAINED,
+    "so-schema-features.c": CONSTRAINED,
+    "so-schema-features.e": CONSTRAINED,
+    "tool-stream-args.a": CALLS,
+    "tool-stream-args.b": CALLS,
+    "tool-stream-args.c": CALLS,
+    "tool-choice.a": CALLS,
 }
 
 # Where a case allows several answers: what this server does (docs/api.md, "Decisions").
 PINNED = {
-    "tok-pretok.a": 200, "tpl-dos.a": 400, "tpl-dos.b": 400, "smp-logit-bias.d": 400, "smp-max-tokens.a": 200, "smp-max-tokens.c": 400, "smp-max-tokens.e": 400,
-    "smp-max-tokens.f": 400, "val-empty-prompt.a": 400, "val-empty-prompt.b": 400, "so-fail-open.a": 400, "so-fail-open.e": 400, "so-fail-open.g": 400,
-    "so-schema-features.d": 400, "so-schema-features.g": 400, "so-deep.e": 400, "so-deep.f": 400, "tool-choice.d": 200, "kv-context-limit.b": 400,
-    "met-values.a": 200, "sec-huge-n.b": 400, "sec-huge-n.d": 400, "sec-headers.a": 431, "sec-headers.b": 414, "sec-headers.c": 400,
+    "tok-pretok.a": 200,
+    "tpl-dos.a": 400,
+    "tpl-dos.b": 400,
+    "smp-logit-bias.d": 400,
+    "smp-max-tokens.a": 200,
+    "smp-max-tokens.c": 400,
+    "smp-max-tokens.e": 400,
+    "smp-max-tokens.f": 400,
+    "val-empty-prompt.a": 400,
+    "val-empty-prompt.b": 400,
+    "so-fail-open.a": 400,
+    "so-fail-open.e": 400,
+    "so-fail-open.g": 400,
+    "so-schema-features.d": 400,
+    "so-schema-features.g": 400,
+    "so-deep.e": 400,
+    "so-deep.f": 400,
+    "tool-choice.d": 200,
+    "kv-context-limit.b": 400,
+    "met-values.a": 200,
+    "sec-huge-n.b": 400,
+    "sec-huge-n.d": 400,
+    "sec-headers.a": 431,
+    "sec-headers.b": 414,
+    "sec-headers.c": 400,
     **{f"so-bad-regex.p{i}": 400 for i in range(14)},
 }
 
@@ -107,7 +140,7 @@ class Client:
         return self.send(case["method"], case["path"], raw, case.get("headers"))
 
     def is_well(self):
-        """"" or what is wrong with the server."""
+        """ "" or what is wrong with the server."""
         try:
             status, _ = self.send("GET", "/health")
             if status != 200:
@@ -120,7 +153,7 @@ class Client:
 
 
 def judge(case, status, data):
-    """"" or what is wrong with an answer."""
+    """ "" or what is wrong with an answer."""
     if status not in wanted(case):
         return f"status {status}, right is {wanted(case)}"
     if 400 <= status < 500:
@@ -153,7 +186,9 @@ def main():
         why = why or client.is_well()
         passed, failed = passed + (not why), failed + bool(why)
         if why or o.show:
-            print(f"{'FAIL' if why else 'ok  '} {case['id']}: {why or status} ({time.monotonic() - start:.1f} s) | {case['expect'][:160]} | {data[:300]!r}")
+            print(
+                f"{'FAIL' if why else 'ok  '} {case['id']}: {why or status} ({time.monotonic() - start:.1f} s) | {case['expect'][:160]} | {data[:300]!r}"
+            )
     print(f"{passed} passed, {failed} failed")
     return failed > 0
 

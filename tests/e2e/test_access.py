@@ -1,4 +1,5 @@
 """Keys, CORS, TLS."""
+
 import contextlib
 import http.client
 import re
@@ -18,7 +19,17 @@ KEY = "k-0123456789abcdef0123456789abcdef"
 
 @pytest.fixture(scope="module")
 def locked(tiny_model):
-    with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--served-model-name", "tiny", "--api-key", KEY, "--api-key", "second") as server:
+    with Server(
+        tiny_model,
+        "--kv-cache-memory-bytes",
+        "4Mi",
+        "--served-model-name",
+        "tiny",
+        "--api-key",
+        KEY,
+        "--api-key",
+        "second",
+    ) as server:
         yield server
 
 
@@ -47,35 +58,91 @@ def test_every_route_but_health_needs_a_key(locked, method, path, access):
     assert good.status in (200, 400)
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing", "/v1", "/v1/models/x", "//health", "/health/", "/health?x", "/Health", "/v1/../health", "/%68ealth",
-                                  "/health%2f", "/health%00", "/docs", "/openapi.json", "/v1/embeddings", "/metrics/", "http://x/v1/models"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/nothing",
+        "/v1",
+        "/v1/models/x",
+        "//health",
+        "/health/",
+        "/health?x",
+        "/Health",
+        "/v1/../health",
+        "/%68ealth",
+        "/health%2f",
+        "/health%00",
+        "/docs",
+        "/openapi.json",
+        "/v1/embeddings",
+        "/metrics/",
+        "http://x/v1/models",
+    ],
+)
 def test_paths_that_are_no_routes(locked, path):
     """Without a key nothing tells an unknown path from a known one."""
     with Connection(locked) as c:
         c.request("GET", path)
         status = c.answer().status
-    assert status == (200 if path in ("/health?x", "/%68ealth") else 400 if ".." in path or "%00" in path else 401), path
+    assert status == (
+        200 if path in ("/health?x", "/%68ealth") else 400 if ".." in path or "%00" in path else 401
+    ), path
 
 
-@pytest.mark.parametrize("value", ["", "Bearer", "Bearer ", "Bearer  ", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", f"Bearer {KEY.upper()}", f"Bearer x{KEY}",
-                                   f"Bearer {KEY} x", f"Bearer {KEY},{KEY}", KEY, f"Basic {KEY}", "Basic QTpC", f"Token {KEY}", f"bearer{KEY}", "Bearer \xff",
-                                   "Bearer " + "a" * 10_000, "Bearer k", "Bearer second2"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer  ",
+        f"Bearer {KEY}x",
+        f"Bearer {KEY[:-1]}",
+        f"Bearer {KEY.upper()}",
+        f"Bearer x{KEY}",
+        f"Bearer {KEY} x",
+        f"Bearer {KEY},{KEY}",
+        KEY,
+        f"Basic {KEY}",
+        "Basic QTpC",
+        f"Token {KEY}",
+        f"bearer{KEY}",
+        "Bearer \xff",
+        "Bearer " + "a" * 10_000,
+        "Bearer k",
+        "Bearer second2",
+    ],
+)
 def test_wrong_keys(locked, value):
     answer = locked.get("/v1/models", headers={"Authorization": value})
     assert answer.status == 401 and answer.error["code"] == "invalid_api_key"
     assert KEY not in answer.body.decode()
 
 
-@pytest.mark.parametrize("headers", [{"Authorization": f"Bearer {KEY}"}, {"authorization": f"bearer {KEY}"}, {"Authorization": f"BEARER   {KEY}"},
-                                     {"X-Api-Key": KEY}, {"x-api-key": "second"}, {"Authorization": "Bearer second"},
-                                     {"Authorization": "Basic QTpC", "X-Api-Key": KEY}])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": f"Bearer {KEY}"},
+        {"authorization": f"bearer {KEY}"},
+        {"Authorization": f"BEARER   {KEY}"},
+        {"X-Api-Key": KEY},
+        {"x-api-key": "second"},
+        {"Authorization": "Bearer second"},
+        {"Authorization": "Basic QTpC", "X-Api-Key": KEY},
+    ],
+)
 def test_right_keys(locked, headers):
     assert locked.get("/v1/models", headers=headers).status == 200
 
 
 def test_host_and_target_do_not_open_anything(locked):
-    for head in (b"GET /v1/models HTTP/1.1\r\nHost: x/health\r\n\r\n", b"GET http://x/health/../v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
-                 b"GET /v1/models#/health HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /v1/models;/health HTTP/1.1\r\nHost: x\r\n\r\n"):
+    for head in (
+        b"GET /v1/models HTTP/1.1\r\nHost: x/health\r\n\r\n",
+        b"GET http://x/health/../v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/models#/health HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/models;/health HTTP/1.1\r\nHost: x\r\n\r\n",
+    ):
         with Connection(locked) as c:
             c.send(head)
             assert c.answer().status in (400, 401)
@@ -93,8 +160,14 @@ def test_keys_from_environment_and_file(tiny_model, tmp_path):
         assert server.get("/v1/models", headers={"X-Api-Key": "from-env"}).status == 200
     config = tmp_path / "quire.yaml"
     config.write_text("api-key:\n  - one\n  - two\n")
-    with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--config", config, env={"QUIRE_API_KEY": "from-env"}) as server:
-        assert [server.get("/v1/models", headers={"X-Api-Key": k}).status for k in ("one", "two", "from-env")] == [200, 200, 401]
+    with Server(
+        tiny_model, "--kv-cache-memory-bytes", "4Mi", "--config", config, env={"QUIRE_API_KEY": "from-env"}
+    ) as server:
+        assert [server.get("/v1/models", headers={"X-Api-Key": k}).status for k in ("one", "two", "from-env")] == [
+            200,
+            200,
+            401,
+        ]
 
 
 # ---- CORS ----
@@ -102,13 +175,26 @@ def test_keys_from_environment_and_file(tiny_model, tmp_path):
 
 @pytest.fixture(scope="module")
 def cors(tiny_model):
-    with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--api-key", KEY, "--allowed-origins", "https://app.example",
-                "--allowed-origins", "http://localhost:3000") as server:
+    with Server(
+        tiny_model,
+        "--kv-cache-memory-bytes",
+        "4Mi",
+        "--api-key",
+        KEY,
+        "--allowed-origins",
+        "https://app.example",
+        "--allowed-origins",
+        "http://localhost:3000",
+    ) as server:
         yield server
 
 
 def test_preflight(cors):
-    asked = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    asked = {
+        "Origin": "https://app.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
     answer = cors.send("OPTIONS", "/v1/chat/completions", headers=asked)
     assert answer.status == 204
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
@@ -116,21 +202,39 @@ def test_preflight(cors):
     assert answer.headers["access-control-allow-headers"] == "authorization,content-type"
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "https://app.example.evil.example", "https://app.example:444", "http://app.example", "null", "*",
-                                    "https://APP.example"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "https://app.example.evil.example",
+        "https://app.example:444",
+        "http://app.example",
+        "null",
+        "*",
+        "https://APP.example",
+    ],
+)
 def test_other_origins(cors, origin):
-    for answer in (cors.send("OPTIONS", "/v1/models", headers={"Origin": origin}),
-                   cors.get("/v1/models", headers={"Origin": origin, "X-Api-Key": KEY})):
+    for answer in (
+        cors.send("OPTIONS", "/v1/models", headers={"Origin": origin}),
+        cors.get("/v1/models", headers={"Origin": origin, "X-Api-Key": KEY}),
+    ):
         assert not any(h.startswith("access-control") for h in answer.headers) and answer.headers["vary"] == "Origin"
 
 
 def test_headers_on_every_kind_of_answer(cors):
     h = {"Origin": "http://localhost:3000", "X-Api-Key": KEY}
-    answers = [cors.get("/v1/models", headers=h), cors.get("/nothing", headers=h), cors.get("/v1/completions", headers=h), cors.get("/health", headers=h),
-               cors.get("/v1/models", headers={"Origin": h["Origin"]}), cors.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, headers=h),
-               cors.post("/v1/completions", {"prompt": "x", "n": 0}, headers=h),
-               cors.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "stream": True}, headers=h),
-               cors.post("/v1/completions", b"x", headers={**h, "Content-Type": "text/plain"})]
+    answers = [
+        cors.get("/v1/models", headers=h),
+        cors.get("/nothing", headers=h),
+        cors.get("/v1/completions", headers=h),
+        cors.get("/health", headers=h),
+        cors.get("/v1/models", headers={"Origin": h["Origin"]}),
+        cors.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, headers=h),
+        cors.post("/v1/completions", {"prompt": "x", "n": 0}, headers=h),
+        cors.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "stream": True}, headers=h),
+        cors.post("/v1/completions", b"x", headers={**h, "Content-Type": "text/plain"}),
+    ]
     assert [a.status for a in answers] == [200, 404, 405, 200, 401, 200, 400, 200, 415]
     for a in answers:
         assert a.headers["access-control-allow-origin"] == h["Origin"] and a.headers["vary"] == "Origin"
@@ -141,7 +245,9 @@ def test_no_cors_by_default_and_any_origin(tiny, tiny_model):
     answer = tiny.send("OPTIONS", "/v1/models", headers={"Origin": "https://x.example"})
     assert answer.status == 204 and not any(h.startswith("access-control") for h in answer.headers)
     with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--allowed-origins", "*") as server:
-        assert server.get("/health", headers={"Origin": "https://x.example"}).headers["access-control-allow-origin"] == "*"
+        assert (
+            server.get("/health", headers={"Origin": "https://x.example"}).headers["access-control-allow-origin"] == "*"
+        )
         assert "access-control-allow-origin" not in server.get("/health").headers
 
 
@@ -152,8 +258,30 @@ def test_no_cors_by_default_and_any_origin(tiny, tiny_model):
 def certificate(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
     cert, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-                    "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", cert], check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+            "-keyout",
+            key,
+            "-out",
+            cert,
+        ],
+        check=True,
+        capture_output=True,
+    )
     return cert, key
 
 
@@ -164,13 +292,21 @@ def test_tls(tiny_model, certificate):
         trusted = ssl.create_default_context(cafile=cert)
         with httpx.Client(base_url=server.url, verify=trusted) as client:
             assert client.get("/health").json() == {"status": "ok"}
-            answer = client.post("/v1/completions", json={"prompt": "abc", "max_tokens": 300, "temperature": 0, "ignore_eos": True})
+            answer = client.post(
+                "/v1/completions", json={"prompt": "abc", "max_tokens": 300, "temperature": 0, "ignore_eos": True}
+            )
             assert answer.json()["usage"]["completion_tokens"] == 300
-            with client.stream("POST", "/v1/completions", json={"prompt": "abc", "max_tokens": 300, "stream": True, "ignore_eos": True}) as r:
+            with client.stream(
+                "POST", "/v1/completions", json={"prompt": "abc", "max_tokens": 300, "stream": True, "ignore_eos": True}
+            ) as r:
                 lines = [line for line in r.iter_lines() if line]
             assert lines[-1] == "data: [DONE]" and len(lines) > 200
             # a client that leaves
-            with client.stream("POST", "/v1/completions", json={"prompt": "abc", "max_tokens": 4000, "stream": True, "ignore_eos": True}) as r:
+            with client.stream(
+                "POST",
+                "/v1/completions",
+                json={"prompt": "abc", "max_tokens": 4000, "stream": True, "ignore_eos": True},
+            ) as r:
                 next(r.iter_lines())
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             context = ssl.create_default_context(cafile=cert)
@@ -203,8 +339,15 @@ def test_wrong_tls_files(tiny_model, certificate, tmp_path):
     junk.write_text("junk")
     other = tmp_path / "other.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", other], check=True, capture_output=True)
-    for c, k, says in ((cert, None, "go together"), (None, key, "go together"), ("/nothing.pem", key, "/nothing.pem"), (cert, "/nothing.pem", "/nothing.pem"),
-                       (junk, key, "junk.pem"), (cert, junk, "junk.pem"), (cert, other, "other.pem")):
+    for c, k, says in (
+        (cert, None, "go together"),
+        (None, key, "go together"),
+        ("/nothing.pem", key, "/nothing.pem"),
+        (cert, "/nothing.pem", "/nothing.pem"),
+        (junk, key, "junk.pem"),
+        (cert, junk, "junk.pem"),
+        (cert, other, "other.pem"),
+    ):
         flags = [f for pair in (("--ssl-certfile", c), ("--ssl-keyfile", k)) if pair[1] for f in pair]
         done = run("serve", tiny_model, "--port", 0, "--kv-cache-memory-bytes", "4Mi", *flags)
         assert done.returncode in (1, 2) and says in done.stderr and not done.stdout, done.stderr

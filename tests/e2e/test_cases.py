@@ -1,4 +1,5 @@
 """The cases of run_cases.py, and what each expects beyond its status."""
+
 import json
 import re
 import time
@@ -19,7 +20,11 @@ def client_of(server, model):
 
 def test_the_list_is_whole():
     assert len(CASES) == 100 and len(BY_ID) == 100
-    assert set(run_cases.EXCEPTED) <= set(BY_ID) and set(run_cases.PINNED) <= set(BY_ID) and not set(run_cases.EXCEPTED) & set(run_cases.PINNED)
+    assert (
+        set(run_cases.EXCEPTED) <= set(BY_ID)
+        and set(run_cases.PINNED) <= set(BY_ID)
+        and not set(run_cases.EXCEPTED) & set(run_cases.PINNED)
+    )
     for case in CASES:
         if len(case["expect_status"]) > 1:  # a choice is settled, and as the case allows
             assert run_cases.PINNED[case["id"]] in case["expect_status"], case["id"]
@@ -84,8 +89,14 @@ def test_prompt_ids_hold_the_templates_control_tokens_only(smollm2):
 
 def test_both_content_shapes_give_one_prompt(smollm2):
     body = BY_ID["tpl-content-shapes.b"]["body"]
-    plain = [{**m, "content": m["content"] if isinstance(m["content"], str) else "".join(p["text"] for p in m["content"])} for m in body["messages"]]
-    assert sent(smollm2, "tpl-content-shapes.b")["usage"]["prompt_tokens"] == sent(smollm2, "tpl-content-shapes.b", messages=plain)["usage"]["prompt_tokens"]
+    plain = [
+        {**m, "content": m["content"] if isinstance(m["content"], str) else "".join(p["text"] for p in m["content"])}
+        for m in body["messages"]
+    ]
+    assert (
+        sent(smollm2, "tpl-content-shapes.b")["usage"]["prompt_tokens"]
+        == sent(smollm2, "tpl-content-shapes.b", messages=plain)["usage"]["prompt_tokens"]
+    )
 
 
 def test_short_maximum(smollm2):
@@ -119,7 +130,11 @@ def test_disconnect(smollm2):
     from harness import Connection
 
     with Connection(smollm2) as c:
-        c.request("POST", BY_ID["str-disconnect.a"]["path"], json.dumps(BY_ID["str-disconnect.a"]["body"]).replace("@MODEL", "smollm2").encode())
+        c.request(
+            "POST",
+            BY_ID["str-disconnect.a"]["path"],
+            json.dumps(BY_ID["str-disconnect.a"]["body"]).replace("@MODEL", "smollm2").encode(),
+        )
         c.head()
         next(c.chunks())
         c.reset()

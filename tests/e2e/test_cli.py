@@ -1,4 +1,5 @@
 """The program as a person meets it: start-up, flags, config file, errors, exit codes, run, chat, pull."""
+
 import http.server
 import json
 import os
@@ -35,7 +36,7 @@ def fails(*args, code=2, says=(), env=None, input=None):
 
 
 def test_start_up_of_the_default_model(default_model):
-    """As typed in the issue that asked for it, on another port."""
+    """With the flags that people bring from vLLM."""
     args = "--host 127.0.0.1 --dtype bfloat16 --gpu-memory-utilization 0.90 --max-num-seqs 64 --max-num-batched-tokens 8192"
     with Server(default_model, *args.split(), "--kv-cache-memory-bytes", "256Mi", timeout=120) as server:
         log = server.stderr()
@@ -69,7 +70,13 @@ def test_version_and_help():
             done = run(*args)
             assert done.returncode == 0 and done.stdout.startswith(f"usage: quire {command} ") and not done.stderr
     text = run("serve", "--help").stdout
-    for flag in ("--max-num-seqs", "--[no-]enable-prefix-caching", "environment: QUIRE_API_KEY", "--tensor-parallel-size", "default: 8000"):
+    for flag in (
+        "--max-num-seqs",
+        "--[no-]enable-prefix-caching",
+        "environment: QUIRE_API_KEY",
+        "--tensor-parallel-size",
+        "default: 8000",
+    ):
         assert flag in " ".join(text.split()), flag
     assert all(len(line) <= 110 for line in text.splitlines())
 
@@ -116,7 +123,12 @@ def test_wrong_models(tiny_model, tmp_path):
     fails("serve", tmp_path, says=["a.gguf", "b.gguf", "name one"])
     fails("serve", tiny_model, "another", says="another")
     fails("serve", tiny_model, "--model", tiny_model, says="one model")
-    for content, name in ((b"", "empty.gguf"), (b"GGUF", "short.gguf"), (b"hello world" * 100, "text.gguf"), (tiny_model.read_bytes()[:5000], "cut.gguf")):
+    for content, name in (
+        (b"", "empty.gguf"),
+        (b"GGUF", "short.gguf"),
+        (b"hello world" * 100, "text.gguf"),
+        (tiny_model.read_bytes()[:5000], "cut.gguf"),
+    ):
         (tmp_path / name).write_bytes(content)
         fails("serve", tmp_path / name, *KV, code=1, says=name)
     fails("serve", "/dev/null", *KV, code=1, says="/dev/null")
@@ -134,22 +146,54 @@ def test_pretokenizer_override(tmp_path):
 
 def test_wrong_flags(tiny_model):
     for args, says in (
-        (["--prot", "1"], "did you mean --port?"), (["--max-num-seq", "5"], "--max-num-seqs"), (["--enable_prefix_cachin"], "--enable-prefix-caching"),
-        (["--no-prefix-caching"], "unknown option --no-prefix-caching"), (["-p", "1"], "two dashes"), (["--frobnicate"], "--help lists all"),
-        (["--port"], "needs a value"), (["--port", "x"], "0 to 65535"), (["--port", "65536"], "65535"), (["--port", "-1"], "0 to 65535"), (["--port", ""], "--port"),
-        (["--port", "8000.5"], "--port"), (["--port", "1", "--port", "2"], "given twice"), (["--port=1", "--port", "2"], "given twice"),
-        (["--threads", "0x1"], "--threads"), (["--threads", "-1"], "--threads"), (["--threads", "99999"], "--threads"), (["--dtype", "int8"], "bfloat16"),
-        (["--gpu-memory-utilization", "0"], "0.01"), (["--gpu-memory-utilization", "1.5"], "1"), (["--gpu-memory-utilization", "nan"], "--gpu-memory-utilization"),
-        (["--max-num-seqs", "0"], "--max-num-seqs"), (["--max-num-batched-tokens", "0"], "--max-num-batched-tokens"), (["--block-size", "17"], "16, 32, 64"),
-        (["--block-size", "8"], "--block-size"), (["--scheduling-policy", "lifo"], "fcfs, priority"), (["--kv-cache-memory-bytes", "10Q"], "--kv-cache-memory-bytes"),
-        (["--kv-cache-memory-bytes", "99999999999999999999"], "--kv-cache-memory-bytes"), (["--max-model-len", "1"], "max-model-len"),
-        (["--max-model-len", "1000000"], ["max-model-len", "4096"]), (["--tensor-parallel-size", "2"], "tensor-parallel-size"),
-        (["--pipeline-parallel-size", "4"], "pipeline-parallel-size"), (["--device", "cuda"], "device"), (["--enable-lora"], "enable-lora"),
-        (["--no-port"], "--no-port"), (["--enable-prefix-caching=maybe"], "true or false"), (["--no-enable-prefix-caching=true"], "no value"),
-        (["--api-key", ""], "api-key"), (["--served-model-name", ""], "served-model-name"), (["--config", "/nothing.yaml"], "/nothing.yaml"),
-        (["--chat-template", "/nothing.jinja"], "/nothing.jinja"), (["--tokenizer-pre", "zzz"], "zzz"), (["--log-level", "chatty"], "warning"),
-        (["--max-logprobs", "21"], "20"), (["--host", "no.such.host.invalid"], "no.such.host.invalid"), (["--host", "8.8.8.8"], "8.8.8.8"),
-        (["--no-enable-chunked-prefill", "--max-num-batched-tokens", "512"], "max-model-len"), (["--max-num-seqs", "64", "--max-num-batched-tokens", "32"], "max-num-seqs"),
+        (["--prot", "1"], "did you mean --port?"),
+        (["--max-num-seq", "5"], "--max-num-seqs"),
+        (["--enable_prefix_cachin"], "--enable-prefix-caching"),
+        (["--no-prefix-caching"], "unknown option --no-prefix-caching"),
+        (["-p", "1"], "two dashes"),
+        (["--frobnicate"], "--help lists all"),
+        (["--port"], "needs a value"),
+        (["--port", "x"], "0 to 65535"),
+        (["--port", "65536"], "65535"),
+        (["--port", "-1"], "0 to 65535"),
+        (["--port", ""], "--port"),
+        (["--port", "8000.5"], "--port"),
+        (["--port", "1", "--port", "2"], "given twice"),
+        (["--port=1", "--port", "2"], "given twice"),
+        (["--threads", "0x1"], "--threads"),
+        (["--threads", "-1"], "--threads"),
+        (["--threads", "99999"], "--threads"),
+        (["--dtype", "int8"], "bfloat16"),
+        (["--gpu-memory-utilization", "0"], "0.01"),
+        (["--gpu-memory-utilization", "1.5"], "1"),
+        (["--gpu-memory-utilization", "nan"], "--gpu-memory-utilization"),
+        (["--max-num-seqs", "0"], "--max-num-seqs"),
+        (["--max-num-batched-tokens", "0"], "--max-num-batched-tokens"),
+        (["--block-size", "17"], "16, 32, 64"),
+        (["--block-size", "8"], "--block-size"),
+        (["--scheduling-policy", "lifo"], "fcfs, priority"),
+        (["--kv-cache-memory-bytes", "10Q"], "--kv-cache-memory-bytes"),
+        (["--kv-cache-memory-bytes", "99999999999999999999"], "--kv-cache-memory-bytes"),
+        (["--max-model-len", "1"], "max-model-len"),
+        (["--max-model-len", "1000000"], ["max-model-len", "4096"]),
+        (["--tensor-parallel-size", "2"], "tensor-parallel-size"),
+        (["--pipeline-parallel-size", "4"], "pipeline-parallel-size"),
+        (["--device", "cuda"], "device"),
+        (["--enable-lora"], "enable-lora"),
+        (["--no-port"], "--no-port"),
+        (["--enable-prefix-caching=maybe"], "true or false"),
+        (["--no-enable-prefix-caching=true"], "no value"),
+        (["--api-key", ""], "api-key"),
+        (["--served-model-name", ""], "served-model-name"),
+        (["--config", "/nothing.yaml"], "/nothing.yaml"),
+        (["--chat-template", "/nothing.jinja"], "/nothing.jinja"),
+        (["--tokenizer-pre", "zzz"], "zzz"),
+        (["--log-level", "chatty"], "warning"),
+        (["--max-logprobs", "21"], "20"),
+        (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
+        (["--host", "8.8.8.8"], "8.8.8.8"),
+        (["--no-enable-chunked-prefill", "--max-num-batched-tokens", "512"], "max-model-len"),
+        (["--max-num-seqs", "64", "--max-num-batched-tokens", "32"], "max-num-seqs"),
     ):
         kv = () if "--kv-cache-memory-bytes" in args else KV
         port = () if any(a.startswith("--port") or a == "--prot" for a in args) else ("--port", 0)
@@ -188,10 +232,31 @@ def test_chat_template_file(tiny_model, tmp_path):
 
 
 def test_vllm_flags_with_their_only_value_are_accepted(tiny_model):
-    with Server("--enforce-eager", tiny_model, "--trust-remote-code", *KV, "--tensor-parallel-size", "1", "--no-enable-log-requests", "--device=cpu",
-                "--disable-log-requests", "--max_num_seqs", "8", "--pipeline_parallel_size=1", "--kv-cache-dtype", "auto") as server:
+    with Server(
+        "--enforce-eager",
+        tiny_model,
+        "--trust-remote-code",
+        *KV,
+        "--tensor-parallel-size",
+        "1",
+        "--no-enable-log-requests",
+        "--device=cpu",
+        "--disable-log-requests",
+        "--max_num_seqs",
+        "8",
+        "--pipeline_parallel_size=1",
+        "--kv-cache-dtype",
+        "auto",
+    ) as server:
         log = server.stderr()
-        for flag in ("--enforce-eager", "--trust-remote-code", "--tensor-parallel-size 1", "--enable-log-requests false", "--device cpu", "--disable-log-requests"):
+        for flag in (
+            "--enforce-eager",
+            "--trust-remote-code",
+            "--tensor-parallel-size 1",
+            "--enable-log-requests false",
+            "--device cpu",
+            "--disable-log-requests",
+        ):
             assert flag in log and "changes nothing" in log, flag
         server.healthy()
 
@@ -202,17 +267,45 @@ def test_long_options(tiny_model):
     rows = re.findall(r"^\| `--(\[no-\])?([\w-]+)(?: (\w+))?` \| (?:`(.*?)`)? \|", text, re.M)
     assert len(rows) > 60
     seen = {name for _, name, _, _ in rows}
-    assert {"host", "port", "dtype", "max-model-len", "max-num-seqs", "max-num-batched-tokens", "gpu-memory-utilization", "block-size", "enable-prefix-caching",
-            "enable-chunked-prefill", "served-model-name", "seed", "api-key", "scheduling-policy", "long-prefill-token-threshold", "threads", "max-queue",
-            "ssl-certfile", "ssl-keyfile", "chat-template", "config", "shutdown-timeout", "tensor-parallel-size", "enforce-eager", "trust-remote-code"} <= seen
+    assert {
+        "host",
+        "port",
+        "dtype",
+        "max-model-len",
+        "max-num-seqs",
+        "max-num-batched-tokens",
+        "gpu-memory-utilization",
+        "block-size",
+        "enable-prefix-caching",
+        "enable-chunked-prefill",
+        "served-model-name",
+        "seed",
+        "api-key",
+        "scheduling-policy",
+        "long-prefill-token-threshold",
+        "threads",
+        "max-queue",
+        "ssl-certfile",
+        "ssl-keyfile",
+        "chat-template",
+        "config",
+        "shutdown-timeout",
+        "tensor-parallel-size",
+        "enforce-eager",
+        "trust-remote-code",
+    } <= seen
 
 
 def test_config_file_with_every_option(tiny_model, tmp_path):
     """A config file that names all options with their defaults starts the same server; flags win over it."""
     text = run("serve", "--help-markdown").stdout
     lines = ["# every option"]
-    for no, name, metavar, preset in re.findall(r"^\| `--(\[no-\])?([\w-]+)(?: (\w+))?` \| (?:`(.*?)`)? \|", text, re.M):
-        compat = re.search(rf"^\| `--{name}[ `][^|]*\| *\| accepted for compatibility: (?:one of )?([\w.\\]+)", text, re.M)
+    for no, name, metavar, preset in re.findall(
+        r"^\| `--(\[no-\])?([\w-]+)(?: (\w+))?` \| (?:`(.*?)`)? \|", text, re.M
+    ):
+        compat = re.search(
+            rf"^\| `--{name}[ `][^|]*\| *\| accepted for compatibility: (?:one of )?([\w.\\]+)", text, re.M
+        )
         if name in ("port", "kv-cache-memory-bytes", "model", "config"):
             continue
         if compat:
@@ -221,10 +314,17 @@ def test_config_file_with_every_option(tiny_model, tmp_path):
             lines.append(f"{name.replace('-', '_')}: {'true' if preset == 'on' else 'false'}")
         elif preset:
             lines.append(f'{name}: "{preset}"')
-    lines += [f"model: {tiny_model}", "port: 0", "kv-cache-memory-bytes: 4Mi", "served-model-name: [first, second]", "allowed-origins:", "  - https://a.example",
-              "max-connections: 77"]
+    lines += [
+        f"model: {tiny_model}",
+        "port: 0",
+        "kv-cache-memory-bytes: 4Mi",
+        "served-model-name: [first, second]",
+        "allowed-origins:",
+        "  - https://a.example",
+        "max-connections: 77",
+    ]
     config = tmp_path / "quire.yaml"
-    config.write_text("\n".join(line for line in lines if not line.startswith("max-connections: \"")) + "\n")
+    config.write_text("\n".join(line for line in lines if not line.startswith('max-connections: "')) + "\n")
     with Server(None, "--config", config, "--port", "0", "--served-model-name", "third") as server:
         assert [m["id"] for m in server.get("/v1/models").json()["data"]] == ["third"]
         assert server.get("/health", headers={"Origin": "https://a.example"}).headers["access-control-allow-origin"]
@@ -233,8 +333,17 @@ def test_config_file_with_every_option(tiny_model, tmp_path):
 
 def test_wrong_config_files(tiny_model, tmp_path):
     config = tmp_path / "c.yaml"
-    for text, says in (("prot: 1", ["c.yaml:1", "port"]), ("\nport: x", "c.yaml:2"), ("port: 1\nport: 2", "twice"), ("a: {b: c}", "c.yaml:1"), ("port", "c.yaml:1"),
-                       ("port:\n  x: 1", "c.yaml"), ("config: other.yaml", "c.yaml:1"), ("max-num-seqs: 0", "c.yaml:1"), ("tensor-parallel-size: 2", "c.yaml:1")):
+    for text, says in (
+        ("prot: 1", ["c.yaml:1", "port"]),
+        ("\nport: x", "c.yaml:2"),
+        ("port: 1\nport: 2", "twice"),
+        ("a: {b: c}", "c.yaml:1"),
+        ("port", "c.yaml:1"),
+        ("port:\n  x: 1", "c.yaml"),
+        ("config: other.yaml", "c.yaml:1"),
+        ("max-num-seqs: 0", "c.yaml:1"),
+        ("tensor-parallel-size: 2", "c.yaml:1"),
+    ):
         config.write_text(text)
         fails("serve", tiny_model, *KV, "--config", config, says=says)
     config.write_bytes(b"port: \xff\n")
@@ -249,7 +358,15 @@ def test_environment_variables(tiny_model):
         server.healthy()
 
 
-@pytest.mark.parametrize("host,url", [("0.0.0.0", "http://127.0.0.1:"), ("localhost", "http://localhost:"), ("::1", "http://[::1]:"), ("::", "http://[::1]:")])
+@pytest.mark.parametrize(
+    "host,url",
+    [
+        ("0.0.0.0", "http://127.0.0.1:"),
+        ("localhost", "http://localhost:"),
+        ("::1", "http://[::1]:"),
+        ("::", "http://[::1]:"),
+    ],
+)
 def test_hosts(tiny_model, host, url):
     if ":" in host:
         try:
@@ -265,8 +382,12 @@ def test_hosts(tiny_model, host, url):
 
 
 def test_interrupted_while_loading(default_model):
-    process = subprocess.Popen([BINARY, "serve", "smollm2", "--port", "0", "--kv-cache-memory-bytes", "256Mi"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               env=environment())
+    process = subprocess.Popen(
+        [BINARY, "serve", "smollm2", "--port", "0", "--kv-cache-memory-bytes", "256Mi"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
     time.sleep(0.05)
     process.terminate()
     out, _ = process.communicate(timeout=120)
@@ -281,7 +402,9 @@ def test_run(default_model):
     done = run("run", "smollm2", "Why is the sky blue?", "--temperature", "0", "--max-tokens", "40", timeout=120)
     assert done.returncode == 0 and "Rayleigh" in done.stdout and done.stdout.endswith("\n")
     assert re.search(r"\[\d+ prompt tokens, \d+ cached; 40 out; first after \d+ ms; [\d.]+ tok/s\]", done.stderr)
-    raw = run("run", "smollm2", "The capital of France is", "--raw", "--temperature", "0", "--max-tokens", "4", timeout=120)
+    raw = run(
+        "run", "smollm2", "The capital of France is", "--raw", "--temperature", "0", "--max-tokens", "4", timeout=120
+    )
     assert "Paris" in raw.stdout
     piped = run("run", "smollm2", "--temperature", "0", "--max-tokens", "40", input="Why is the sky blue?", timeout=120)
     assert piped.stdout == done.stdout
@@ -300,11 +423,22 @@ def test_run_seeds_and_errors(tiny_model):
 
 
 def test_chat_local(default_model):
-    done = run("chat", "smollm2", "--temperature", "0", "--max-tokens", "24", input="My name is Ada.\nWhat is my name?\n\n/clear\nhi\n/exit\nnever\n", timeout=180)
+    done = run(
+        "chat",
+        "smollm2",
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "24",
+        input="My name is Ada.\nWhat is my name?\n\n/clear\nhi\n/exit\nnever\n",
+        timeout=180,
+    )
     assert done.returncode == 0, done.stderr
     figures = re.findall(r"\[(\d+) prompt tokens, (\d+) cached; (\d+) out", done.stderr)
     assert len(figures) == 3
-    assert int(figures[1][0]) > int(figures[0][0]) and int(figures[1][1]) > 0  # the history is sent again, from the cache
+    assert (
+        int(figures[1][0]) > int(figures[0][0]) and int(figures[1][1]) > 0
+    )  # the history is sent again, from the cache
     assert int(figures[2][0]) < int(figures[1][0])
 
 
@@ -339,8 +473,18 @@ class Odd(http.server.BaseHTTPRequestHandler):
             return
         self.send_response(200)
         self.end_headers()
-        lines = {"cut": ['data: {"choices":[{"delta":{"content":"half"}}]}'], "error": ['data: {"error":{"message":"went wrong"}}'],
-                 "junk": ["data: {nonsense", "hello", "data: []", 'data: {"choices":{}}', 'data: {"choices":[1]}', "data: [DONE]"]}[kind]
+        lines = {
+            "cut": ['data: {"choices":[{"delta":{"content":"half"}}]}'],
+            "error": ['data: {"error":{"message":"went wrong"}}'],
+            "junk": [
+                "data: {nonsense",
+                "hello",
+                "data: []",
+                'data: {"choices":{}}',
+                'data: {"choices":[1]}',
+                "data: [DONE]",
+            ],
+        }[kind]
         self.wfile.write("\n\n".join([*lines, ""]).encode())
 
     def log_message(self, *_):
@@ -423,7 +567,13 @@ def test_pull_of_wrong_names(tmp_path):
 
 def test_cache_folders(tmp_path):
     """QUIRE_CACHE, then XDG_CACHE_HOME, then HOME; relative XDG paths do not count."""
-    for env, folder in (({"QUIRE_CACHE": f"{tmp_path}/q"}, f"{tmp_path}/q"), ({"QUIRE_CACHE": "", "XDG_CACHE_HOME": f"{tmp_path}/x"}, f"{tmp_path}/x/quire"),
-                        ({"QUIRE_CACHE": "", "XDG_CACHE_HOME": "rel", "HOME": f"{tmp_path}/h"}, f"{tmp_path}/h/.cache/quire")):
+    for env, folder in (
+        ({"QUIRE_CACHE": f"{tmp_path}/q"}, f"{tmp_path}/q"),
+        ({"QUIRE_CACHE": "", "XDG_CACHE_HOME": f"{tmp_path}/x"}, f"{tmp_path}/x/quire"),
+        ({"QUIRE_CACHE": "", "XDG_CACHE_HOME": "rel", "HOME": f"{tmp_path}/h"}, f"{tmp_path}/h/.cache/quire"),
+    ):
         assert folder in run("serve", "nothing-like-it", env=env).stderr
-    assert str(ROOT) not in run("serve", "nothing-like-it", env={"QUIRE_CACHE": "", "XDG_CACHE_HOME": "", "HOME": ""}).stderr
+    assert (
+        str(ROOT)
+        not in run("serve", "nothing-like-it", env={"QUIRE_CACHE": "", "XDG_CACHE_HOME": "", "HOME": ""}).stderr
+    )

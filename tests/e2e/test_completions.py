@@ -1,4 +1,5 @@
 """/v1/completions and /v1/chat/completions with the `openai` client and raw: shapes, usage, scores, seeds."""
+
 import json
 import math
 import random
@@ -20,7 +21,8 @@ def client_of(server, **more):
 
 def test_client_chat(smollm2):
     answer = client_of(smollm2).chat.completions.create(
-        model="smollm2", messages=[{"role": "user", "content": "Why is the sky blue?"}], max_tokens=40, temperature=0)
+        model="smollm2", messages=[{"role": "user", "content": "Why is the sky blue?"}], max_tokens=40, temperature=0
+    )
     choice = answer.choices[0]
     assert "Rayleigh" in choice.message.content and choice.message.role == "assistant"
     assert answer.object == "chat.completion" and answer.model == "smollm2" and answer.id.startswith("chatcmpl-")
@@ -30,7 +32,9 @@ def test_client_chat(smollm2):
 
 def test_client_chat_stream_equals_whole(smollm2):
     client = client_of(smollm2)
-    fields = dict(model="smollm2", messages=[{"role": "user", "content": "Name three colours."}], max_tokens=40, temperature=0)
+    fields = dict(
+        model="smollm2", messages=[{"role": "user", "content": "Name three colours."}], max_tokens=40, temperature=0
+    )
     whole = client.chat.completions.create(**fields)
     text, usage, reasons = "", None, []
     for chunk in client.chat.completions.create(**fields, stream=True, stream_options={"include_usage": True}):
@@ -45,7 +49,14 @@ def test_client_chat_stream_equals_whole(smollm2):
 
 def test_client_completions(smollm2):
     client = client_of(smollm2)
-    fields = dict(model="smollm2", prompt=["The capital of France is", "One, two, three,"], max_tokens=8, temperature=0, n=2, logprobs=3)
+    fields = dict(
+        model="smollm2",
+        prompt=["The capital of France is", "One, two, three,"],
+        max_tokens=8,
+        temperature=0,
+        n=2,
+        logprobs=3,
+    )
     whole = client.completions.create(**fields)
     assert [c.index for c in whole.choices] == [0, 1, 2, 3]
     assert "Paris" in whole.choices[0].text and "four" in whole.choices[2].text
@@ -62,7 +73,13 @@ def test_client_completions(smollm2):
 
 def test_client_logprobs(smollm2):
     answer = client_of(smollm2).chat.completions.create(
-        model="smollm2", messages=[{"role": "user", "content": "hi"}], max_tokens=6, temperature=0, logprobs=True, top_logprobs=4)
+        model="smollm2",
+        messages=[{"role": "user", "content": "hi"}],
+        max_tokens=6,
+        temperature=0,
+        logprobs=True,
+        top_logprobs=4,
+    )
     content = answer.choices[0].logprobs.content
     assert len(content) == answer.usage.completion_tokens
     for entry in content:
@@ -86,7 +103,9 @@ def test_client_models_and_errors(tiny):
         client.completions.create(model="tiny", prompt="x " * 5000)
     assert e.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError) as e:
-        client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "x"}], response_format={"type": "json_object"})
+        client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "x"}], response_format={"type": "json_object"}
+        )
     assert e.value.code == "unsupported"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nothing")
@@ -101,7 +120,9 @@ def test_client_async(tiny):
     import asyncio
 
     async def ask(client, i):
-        stream = await client.completions.create(model="tiny", prompt=f"{i} {TEXT}", max_tokens=20, temperature=0, stream=True)
+        stream = await client.completions.create(
+            model="tiny", prompt=f"{i} {TEXT}", max_tokens=20, temperature=0, stream=True
+        )
         return "".join([c.choices[0].text async for c in stream if c.choices])
 
     async def all_of_them():
@@ -114,8 +135,11 @@ def test_client_async(tiny):
 
 def test_httpx_stream_is_not_buffered(smollm2):
     """Each token arrives as it is made: the first line is there before the last token is."""
-    with httpx.stream("POST", smollm2.url + "/v1/completions",
-                      json={"prompt": TEXT, "max_tokens": 400, "stream": True, "ignore_eos": True, "temperature": 0}) as r:
+    with httpx.stream(
+        "POST",
+        smollm2.url + "/v1/completions",
+        json={"prompt": TEXT, "max_tokens": 400, "stream": True, "ignore_eos": True, "temperature": 0},
+    ) as r:
         assert r.headers["cache-control"] == "no-cache" and r.headers["x-accel-buffering"] == "no"
         first = next(r.iter_lines())
         assert first.startswith("data: ")
@@ -127,10 +151,21 @@ def test_httpx_stream_is_not_buffered(smollm2):
 
 def test_usage_is_exact(tiny):
     n = tiny.ok("/tokenize", {"prompt": TEXT})["count"]
-    for fields, completion in (({}, 16), ({"max_tokens": 5}, 5), ({"max_tokens": 5, "n": 3}, 15), ({"max_tokens": 0, "echo": True}, 0)):
+    for fields, completion in (
+        ({}, 16),
+        ({"max_tokens": 5}, 5),
+        ({"max_tokens": 5, "n": 3}, 15),
+        ({"max_tokens": 0, "echo": True}, 0),
+    ):
         usage = tiny.ok("/v1/completions", {"prompt": TEXT, "ignore_eos": True, **fields})["usage"]
-        assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (n, completion, n + completion)
-    usage = tiny.ok("/v1/completions", {"prompt": [TEXT, TEXT + TEXT], "max_tokens": 4, "n": 2, "ignore_eos": True})["usage"]
+        assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (
+            n,
+            completion,
+            n + completion,
+        )
+    usage = tiny.ok("/v1/completions", {"prompt": [TEXT, TEXT + TEXT], "max_tokens": 4, "n": 2, "ignore_eos": True})[
+        "usage"
+    ]
     m = tiny.ok("/tokenize", {"prompt": TEXT + TEXT})["count"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (n + m, 16)
 
@@ -138,7 +173,10 @@ def test_usage_is_exact(tiny):
 def test_usage_counts_the_stop_token(tiny):
     first = tiny.complete(TEXT, max_tokens=8, temperature=0, return_token_ids=True, ignore_eos=True)["token_ids"]
     at = next(i for i in range(8) if first[i] not in first[:i] and i > 2)
-    answer = tiny.ok("/v1/completions", {"prompt": TEXT, "max_tokens": 8, "temperature": 0, "stop_token_ids": [first[at]], "return_token_ids": True})
+    answer = tiny.ok(
+        "/v1/completions",
+        {"prompt": TEXT, "max_tokens": 8, "temperature": 0, "stop_token_ids": [first[at]], "return_token_ids": True},
+    )
     choice = answer["choices"][0]
     assert choice["finish_reason"] == "stop" and choice["stop_reason"] == first[at]
     assert choice["token_ids"] == first[: at + 1] and answer["usage"]["completion_tokens"] == at + 1
@@ -152,7 +190,9 @@ def test_stream_usage(tiny):
     counted = tiny.stream("/v1/completions", {**body, "stream_options": {"include_usage": True}})
     assert all(e["usage"] is None for e in counted[:-1]) and counted[-1]["choices"] == []
     assert counted[-1]["usage"]["completion_tokens"] == 12
-    running = tiny.stream("/v1/completions", {**body, "stream_options": {"continuous_usage_stats": True, "include_usage": True}})
+    running = tiny.stream(
+        "/v1/completions", {**body, "stream_options": {"continuous_usage_stats": True, "include_usage": True}}
+    )
     numbers = [e["usage"]["completion_tokens"] for e in running]
     assert numbers == sorted(numbers) and numbers[-1] == 12 and numbers[0] <= 2
     ids = {e["id"] for e in running}
@@ -163,7 +203,9 @@ def test_cached_tokens(tiny):
     prompt = [random.Random(1).randrange(3, 259) for _ in range(100)]
 
     def cached(prompt, **fields):
-        return tiny.ok("/v1/completions", {"prompt": prompt, "max_tokens": 3, "temperature": 0, **fields})["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return tiny.ok("/v1/completions", {"prompt": prompt, "max_tokens": 3, "temperature": 0, **fields})["usage"][
+            "prompt_tokens_details"
+        ]["cached_tokens"]
 
     assert cached(prompt) == 0
     assert 90 <= cached(prompt) <= 99  # all but the last token, which is computed again for its scores
@@ -178,14 +220,18 @@ def test_cache_salt_isolates(tiny):
     seen = []
     for salt in ("a", "b", "a", None, "b", None, "A"):
         fields = {"cache_salt": salt} if salt else {}
-        answer = tiny.ok("/v1/completions", {"prompt": prompt, "max_tokens": 4, "temperature": 0, "logprobs": 0, **fields})
+        answer = tiny.ok(
+            "/v1/completions", {"prompt": prompt, "max_tokens": 4, "temperature": 0, "logprobs": 0, **fields}
+        )
         seen.append((answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, json.dumps(answer["choices"])))
     assert [s[0] for s in seen] == [False, False, True, False, True, True, False]
     assert len({s[1] for s in seen}) == 1
 
 
 def test_second_turn_is_cached(smollm2):
-    messages = [{"role": "user", "content": "Tell me about the moon in two sentences. " + random.Random(3).randbytes(8).hex()}]
+    messages = [
+        {"role": "user", "content": "Tell me about the moon in two sentences. " + random.Random(3).randbytes(8).hex()}
+    ]
     first = smollm2.ok("/v1/chat/completions", {"messages": messages, "max_tokens": 48, "temperature": 0})
     messages += [first["choices"][0]["message"], {"role": "user", "content": "And the sun?"}]
     messages[1] = {"role": "assistant", "content": messages[1]["content"]}
@@ -216,7 +262,10 @@ def test_no_key_of_an_object_comes_twice(tiny):
         return dict(pairs)
 
     for seed in range(5):
-        answer = tiny.post("/v1/completions", {"prompt": "é" * 10, "max_tokens": 40, "seed": seed, "logprobs": 20, "echo": True, "prompt_logprobs": 20})
+        answer = tiny.post(
+            "/v1/completions",
+            {"prompt": "é" * 10, "max_tokens": 40, "seed": seed, "logprobs": 20, "echo": True, "prompt_logprobs": 20},
+        )
         json.loads(answer.body, object_pairs_hook=unique)
 
 
@@ -267,7 +316,9 @@ def test_scoring_a_prompt(tiny):
         ranks = sorted(e["rank"] for e in prompt[i].values())
         assert ranks[:3] == [1, 2, 3] and len(prompt[i]) <= 4
     tiny.refused("/v1/completions", {"prompt": ids, "max_tokens": 0}, param="max_tokens")
-    tiny.refused("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}, param="max_tokens")
+    tiny.refused(
+        "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}, param="max_tokens"
+    )
 
 
 def test_echo_scores_in_front_of_an_answer(tiny):
@@ -284,16 +335,32 @@ def test_echo_scores_in_front_of_an_answer(tiny):
 
 
 def test_scores_have_a_budget(tiny):
-    e = tiny.refused("/v1/completions", {"prompt": [["a"] and [5] * 3000] * 128, "max_tokens": 1, "prompt_logprobs": 20}, param="prompt_logprobs")
+    e = tiny.refused(
+        "/v1/completions",
+        {"prompt": [["a"] and [5] * 3000] * 128, "max_tokens": 1, "prompt_logprobs": 20},
+        param="prompt_logprobs",
+    )
     assert "too many" in e["message"]
-    assert "rank" in json.dumps(tiny.ok("/v1/completions", {"prompt": [5] * 3000, "max_tokens": 1, "prompt_logprobs": 20})["choices"][0]["prompt_logprobs"][-1])
+    assert "rank" in json.dumps(
+        tiny.ok("/v1/completions", {"prompt": [5] * 3000, "max_tokens": 1, "prompt_logprobs": 20})["choices"][0][
+            "prompt_logprobs"
+        ][-1]
+    )
 
 
 def test_chat_prompt_logprobs_and_ids(tiny):
     answer = tiny.chat("abc", max_tokens=3, prompt_logprobs=1, return_token_ids=True, temperature=0)
     assert len(answer["prompt_logprobs"]) == answer["usage"]["prompt_tokens"] == len(answer["prompt_token_ids"])
-    out = tiny.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 3, "return_token_ids": True,
-                                               "temperature": 0, "n": 2})
+    out = tiny.stream(
+        "/v1/chat/completions",
+        {
+            "messages": [{"role": "user", "content": "abc"}],
+            "max_tokens": 3,
+            "return_token_ids": True,
+            "temperature": 0,
+            "n": 2,
+        },
+    )
     assert [e["prompt_token_ids"] for e in out if "prompt_token_ids" in e] == [answer["prompt_token_ids"]]
     for i in (0, 1):
         ids = [t for e in out for c in e["choices"] if c["index"] == i for t in c["token_ids"]]
@@ -311,7 +378,9 @@ def test_greedy_is_greedy(tiny):
 
 def test_seeds_reproduce_under_concurrency(tiny):
     def ask(i, **more):
-        return tiny.complete(f"{TEXT} {i % 7}", max_tokens=24, temperature=1.0, seed=i, top_p=0.95, logprobs=0, ignore_eos=True, **more)
+        return tiny.complete(
+            f"{TEXT} {i % 7}", max_tokens=24, temperature=1.0, seed=i, top_p=0.95, logprobs=0, ignore_eos=True, **more
+        )
 
     alone = [json.dumps(ask(i)) for i in range(24)]
     together = at_once(24, lambda i: json.dumps(ask(i)))
@@ -342,7 +411,9 @@ def test_bias_forces_and_bans(tiny):
     ids = tiny.complete(TEXT, max_tokens=5, temperature=0, logit_bias={"70": 100}, return_token_ids=True)["token_ids"]
     assert ids == [70] * 5
     free = tiny.complete(TEXT, max_tokens=1, temperature=0, return_token_ids=True)["token_ids"][0]
-    banned = tiny.complete(TEXT, max_tokens=20, temperature=0, logit_bias={str(free): -100}, return_token_ids=True)["token_ids"]
+    banned = tiny.complete(TEXT, max_tokens=20, temperature=0, logit_bias={str(free): -100}, return_token_ids=True)[
+        "token_ids"
+    ]
     assert free not in banned
 
 
@@ -353,13 +424,20 @@ def test_min_tokens_and_eos(tiny):
     assert len(choice["token_ids"]) == 6 and choice["token_ids"][5] == 2 and 2 not in choice["token_ids"][:5]
     choice = tiny.complete(TEXT, max_tokens=8, temperature=0, logit_bias=eos, ignore_eos=True, return_token_ids=True)
     assert choice["token_ids"] == [2] * 8 and choice["finish_reason"] == "length" and choice["text"] == ""
-    assert tiny.complete(TEXT, max_tokens=2, temperature=0, logit_bias=eos, ignore_eos=True, skip_special_tokens=False)["text"] == "<|im_end|>" * 2
+    assert (
+        tiny.complete(TEXT, max_tokens=2, temperature=0, logit_bias=eos, ignore_eos=True, skip_special_tokens=False)[
+            "text"
+        ]
+        == "<|im_end|>" * 2
+    )
 
 
 def test_penalties_have_an_effect(tiny):
     plain = tiny.complete("a", max_tokens=40, temperature=0, ignore_eos=True, return_token_ids=True)["token_ids"]
     for field, value in (("presence_penalty", 2), ("frequency_penalty", 2), ("repetition_penalty", 10)):
-        changed = tiny.complete("a", max_tokens=40, temperature=0, ignore_eos=True, return_token_ids=True, **{field: value})["token_ids"]
+        changed = tiny.complete(
+            "a", max_tokens=40, temperature=0, ignore_eos=True, return_token_ids=True, **{field: value}
+        )["token_ids"]
         assert len(set(changed)) > len(set(plain)), field
 
 
@@ -373,8 +451,13 @@ def test_top_k_and_top_p_restrict(tiny):
 def test_fingerprint_and_model_length(tiny):
     model = tiny.get("/v1/models").json()["data"][0]
     assert model["max_model_len"] == 4096
-    prints = {tiny.ok(p, b)["system_fingerprint"] for p, b in (
-        ("/v1/completions", {"prompt": "x", "max_tokens": 1}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}))}
+    prints = {
+        tiny.ok(p, b)["system_fingerprint"]
+        for p, b in (
+            ("/v1/completions", {"prompt": "x", "max_tokens": 1}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}),
+        )
+    }
     assert len(prints) == 1 and len(prints.pop()) >= 16
 
 
@@ -385,7 +468,17 @@ def test_finite_numbers_only(tiny):
         raise AssertionError(token)
 
     for seed in range(3):
-        answer = tiny.post("/v1/completions", {"prompt": TEXT, "max_tokens": 30, "temperature": 2, "seed": seed, "logprobs": 20, "echo": True,
-                                               "logit_bias": {str(i): -100 for i in range(100)}})
+        answer = tiny.post(
+            "/v1/completions",
+            {
+                "prompt": TEXT,
+                "max_tokens": 30,
+                "temperature": 2,
+                "seed": seed,
+                "logprobs": 20,
+                "echo": True,
+                "logit_bias": {str(i): -100 for i in range(100)},
+            },
+        )
         lp = json.loads(answer.body, parse_constant=refuse)["choices"][0]["logprobs"]
         assert all(math.isfinite(v) for v in lp["token_logprobs"][1:])

@@ -1,4 +1,5 @@
 """Pages that are printed by the program are current, and what they point to is there."""
+
 import re
 
 import pytest
@@ -12,15 +13,21 @@ def between(text, name):
 
 
 def test_api_tables_are_current():
-    assert between((DOCS / "api.md").read_text(), "api") == run("serve", "--help-api").stdout.strip(), "run scripts/update_docs.sh"
+    assert (
+        between((DOCS / "api.md").read_text(), "api") == run("serve", "--help-api").stdout.strip()
+    ), "run scripts/update_docs.sh"
 
 
 def test_flags_are_current():
-    assert between((DOCS / "flags.md").read_text(), "flags") == run("serve", "--help-markdown").stdout.strip(), "run scripts/update_docs.sh"
+    assert (
+        between((DOCS / "flags.md").read_text(), "flags") == run("serve", "--help-markdown").stdout.strip()
+    ), "run scripts/update_docs.sh"
 
 
 def test_every_flag_is_explained():
-    rows = re.findall(r"^\| `--(?:\[no-\])?([\w-]+)[^|]*\|([^|]*)\|([^|]*)\| (.+) \|$", (DOCS / "flags.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| `--(?:\[no-\])?([\w-]+)[^|]*\|([^|]*)\|([^|]*)\| (.+) \|$", (DOCS / "flags.md").read_text(), re.M
+    )
     assert len(rows) > 60
     for name, _, _, meaning in rows:
         assert len(meaning) > 10, name
@@ -33,7 +40,12 @@ def test_links(page):
 
 
 def test_flags_that_pages_name_exist():
-    known = set(re.findall(r"--(?:\[no-\])?([\w-]+)", run("serve", "--help").stdout)) | {"help-api", "help-markdown", "help", "name"}
+    known = set(re.findall(r"--(?:\[no-\])?([\w-]+)", run("serve", "--help").stdout)) | {
+        "help-api",
+        "help-markdown",
+        "help",
+        "name",
+    }
     for page in ("api.md", "operations.md", "metrics.md", "flags.md"):
         for name in re.findall(r"`--(?:\[no-\])?([a-z][\w-]+)", (DOCS / page).read_text()):
             assert name.removeprefix("no-") in known, (page, name)

@@ -1,16 +1,32 @@
 """Every field of every endpoint against every kind of wrong value. The list comes from the program itself (the table
 that docs/api.md shows), so a new field is tested from the day it is there."""
+
 import json
 import re
 
 import pytest
 from harness import run
 
-PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions", "tokenize": "/tokenize", "detokenize": "/detokenize"}
-BASES = {"completions": {"prompt": "abc", "max_tokens": 1}, "chat": {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 1},
-         "tokenize": {"prompt": "abc"}, "detokenize": {"tokens": [5, 6]}}
-VALUES = {"object": [{}, {"a": 1}], "array": [[], [[]], [{}], [None]], "string": ["", "x", "true", "1", "\x00"], "integer": [0, 7, -9],
-          "number": [1.5, -0.25, 1e300, -1e300], "boolean": [True, False]}
+PATHS = {
+    "completions": "/v1/completions",
+    "chat": "/v1/chat/completions",
+    "tokenize": "/tokenize",
+    "detokenize": "/detokenize",
+}
+BASES = {
+    "completions": {"prompt": "abc", "max_tokens": 1},
+    "chat": {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 1},
+    "tokenize": {"prompt": "abc"},
+    "detokenize": {"tokens": [5, 6]},
+}
+VALUES = {
+    "object": [{}, {"a": 1}],
+    "array": [[], [[]], [{}], [None]],
+    "string": ["", "x", "true", "1", "\x00"],
+    "integer": [0, 7, -9],
+    "number": [1.5, -0.25, 1e300, -1e300],
+    "boolean": [True, False],
+}
 
 
 def table():
@@ -48,8 +64,11 @@ def test_wrong_types_and_values(tiny, name, kind, type, allowed):
     for value_kind, values in VALUES.items():
         for value in values:
             answer = tiny.post(PATHS[kind], fields_for(name, kind, value))
-            if value_kind in taken or (value_kind == "integer" and "number" in taken) or (
-                    value_kind == "number" and "integer" in taken and value == int(value)):
+            if (
+                value_kind in taken
+                or (value_kind == "integer" and "number" in taken)
+                or (value_kind == "number" and "integer" in taken and value == int(value))
+            ):
                 assert answer.status in (200, 400, 404), answer  # its values have tests of their own
             else:
                 assert answer.status == 400, (value, answer)
@@ -110,9 +129,34 @@ def test_logit_bias_taken(tiny, kind, key, value):
     assert tiny.post(PATHS[kind], {**BASES[kind], "logit_bias": {key: value}}).status == 200
 
 
-@pytest.mark.parametrize("bias", [{"600": 1}, {"999999999": -100}, {"-1": 5}, {"AI": -100}, {"1.5": 1}, {" 5": 1}, {"5 ": 1}, {"": 1}, {"0x5": 1},
-                                  {"05": 1}, {"+5": 1}, {"5": 1e300}, {"5": 100.1}, {"5": "1"}, {"5": None}, {"5": True}, {"5": [1]}, {"٥": 1},
-                                  {str(i): 1 for i in range(5000)}, {str(i): 0 for i in range(300_000)}, [["5", 1]], "5", 5])
+@pytest.mark.parametrize(
+    "bias",
+    [
+        {"600": 1},
+        {"999999999": -100},
+        {"-1": 5},
+        {"AI": -100},
+        {"1.5": 1},
+        {" 5": 1},
+        {"5 ": 1},
+        {"": 1},
+        {"0x5": 1},
+        {"05": 1},
+        {"+5": 1},
+        {"5": 1e300},
+        {"5": 100.1},
+        {"5": "1"},
+        {"5": None},
+        {"5": True},
+        {"5": [1]},
+        {"٥": 1},
+        {str(i): 1 for i in range(5000)},
+        {str(i): 0 for i in range(300_000)},
+        [["5", 1]],
+        "5",
+        5,
+    ],
+)
 def test_logit_bias_refused(tiny, bias):
     for kind in ("completions", "chat"):
         tiny.refused(PATHS[kind], {**BASES[kind], "logit_bias": bias}, param="logit_bias")
@@ -123,7 +167,24 @@ def test_stop_taken(tiny, stop):
     assert tiny.post("/v1/completions", {**BASES["completions"], "stop": stop}).status == 200
 
 
-@pytest.mark.parametrize("stop", ["", [""], ["a", ""], ["a"] * 17, "a" * 1025, "é" * 513, [1], [None], [["a"]], {"a": "b"}, 5, True, ["a"] * 100_000])
+@pytest.mark.parametrize(
+    "stop",
+    [
+        "",
+        [""],
+        ["a", ""],
+        ["a"] * 17,
+        "a" * 1025,
+        "é" * 513,
+        [1],
+        [None],
+        [["a"]],
+        {"a": "b"},
+        5,
+        True,
+        ["a"] * 100_000,
+    ],
+)
 def test_stop_refused(tiny, stop):
     tiny.refused("/v1/completions", {**BASES["completions"], "stop": stop}, param="stop")
 
@@ -133,8 +194,35 @@ def test_stop_token_ids_refused(tiny, ids):
     tiny.refused("/v1/completions", {**BASES["completions"], "stop_token_ids": ids}, param="stop_token_ids")
 
 
-PROMPTS_BAD = [[], [[]], ["a", []], [[5], []], [600], [-1], [2**63 - 1], [1.0], [1.5], [True], [None], [[None]], [1, "a"], ["a", 1], [[1], "a"], ["a", [1]],
-               [[1, "a"]], [[[1]]], {}, {"a": 1}, 5, True, ["a"] * 1025, ["p"] * 20_000, [""], "", ["a", ""]]
+PROMPTS_BAD = [
+    [],
+    [[]],
+    ["a", []],
+    [[5], []],
+    [600],
+    [-1],
+    [2**63 - 1],
+    [1.0],
+    [1.5],
+    [True],
+    [None],
+    [[None]],
+    [1, "a"],
+    ["a", 1],
+    [[1], "a"],
+    ["a", [1]],
+    [[1, "a"]],
+    [[[1]]],
+    {},
+    {"a": 1},
+    5,
+    True,
+    ["a"] * 1025,
+    ["p"] * 20_000,
+    [""],
+    "",
+    ["a", ""],
+]
 
 
 @pytest.mark.parametrize("prompt", PROMPTS_BAD, ids=range(len(PROMPTS_BAD)))
@@ -142,7 +230,9 @@ def test_prompts_refused(tiny, prompt):
     tiny.refused("/v1/completions", {"prompt": prompt, "max_tokens": 1}, param="prompt")
 
 
-@pytest.mark.parametrize("prompt", ["a", ["a"], ["a", "b"], [5], [5, 6], [[5]], [[5], [6, 7]], "\u0000", "a" * 4000, ["x"] * 100])
+@pytest.mark.parametrize(
+    "prompt", ["a", ["a"], ["a", "b"], [5], [5, 6], [[5]], [[5], [6, 7]], "\u0000", "a" * 4000, ["x"] * 100]
+)
 def test_prompts_taken(tiny, prompt):
     answer = tiny.ok("/v1/completions", {"prompt": prompt, "max_tokens": 1})
     many = isinstance(prompt, list) and not isinstance(prompt[0], int)
@@ -157,18 +247,42 @@ def test_too_many_answers(tiny):
 
 
 MESSAGES_BAD = [
-    [], {}, "hi", 5, [None], [[]], ["hi"], [{}], [{"role": "user"}], [{"content": "x"}], [{"role": "boss", "content": "x"}], [{"role": 5, "content": "x"}],
-    [{"role": None, "content": "x"}], [{"role": ["user"], "content": "x"}], [{"role": "user", "content": 5}], [{"role": "user", "content": True}],
-    [{"role": "user", "content": {}}], [{"role": "user", "content": [5]}], [{"role": "user", "content": [{}]}], [{"role": "user", "content": [None]}],
-    [{"role": "user", "content": [{"type": "text"}]}], [{"role": "user", "content": [{"type": "text", "text": 5}]}],
-    [{"role": "user", "content": [{"type": 5, "text": "x"}]}], [{"role": "user", "content": [{"text": "x"}]}],
+    [],
+    {},
+    "hi",
+    5,
+    [None],
+    [[]],
+    ["hi"],
+    [{}],
+    [{"role": "user"}],
+    [{"content": "x"}],
+    [{"role": "boss", "content": "x"}],
+    [{"role": 5, "content": "x"}],
+    [{"role": None, "content": "x"}],
+    [{"role": ["user"], "content": "x"}],
+    [{"role": "user", "content": 5}],
+    [{"role": "user", "content": True}],
+    [{"role": "user", "content": {}}],
+    [{"role": "user", "content": [5]}],
+    [{"role": "user", "content": [{}]}],
+    [{"role": "user", "content": [None]}],
+    [{"role": "user", "content": [{"type": "text"}]}],
+    [{"role": "user", "content": [{"type": "text", "text": 5}]}],
+    [{"role": "user", "content": [{"type": 5, "text": "x"}]}],
+    [{"role": "user", "content": [{"text": "x"}]}],
     [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1:1/x.png"}}]}],
     [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]}],
     [{"role": "user", "content": [{"type": "file", "file": {"file_id": "x"}}]}],
-    [{"role": "assistant", "tool_calls": {}}], [{"role": "assistant", "tool_calls": "x"}], [{"role": "assistant", "tool_calls": [5]}],
-    [{"role": "assistant", "tool_calls": [{}]}], [{"role": "assistant", "tool_calls": [{"function": {}}]}],
-    [{"role": "assistant", "tool_calls": [{"function": {"name": 5}}]}], [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 5}}]}],
-    [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": []}}]}], [{"role": "user", "content": "x"}, {"role": "user"}],
+    [{"role": "assistant", "tool_calls": {}}],
+    [{"role": "assistant", "tool_calls": "x"}],
+    [{"role": "assistant", "tool_calls": [5]}],
+    [{"role": "assistant", "tool_calls": [{}]}],
+    [{"role": "assistant", "tool_calls": [{"function": {}}]}],
+    [{"role": "assistant", "tool_calls": [{"function": {"name": 5}}]}],
+    [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 5}}]}],
+    [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": []}}]}],
+    [{"role": "user", "content": "x"}, {"role": "user"}],
 ]
 
 
@@ -185,7 +299,10 @@ def test_no_connection_goes_out_for_an_image(tiny):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.5)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/x.png"
-        tiny.refused("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]})
+        tiny.refused(
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]},
+        )
         with pytest.raises(TimeoutError):
             listener.accept()
 
@@ -195,10 +312,23 @@ def test_too_many_messages(tiny):
     tiny.refused("/v1/chat/completions", {"messages": [{"role": "user", "content": ""}] * 50_000}, says="max_model_len")
 
 
-TOOLS_BAD = [{}, "x", 5, [None], [5], [{}], [{"type": "function"}], [{"type": "web", "function": {"name": "f"}}], [{"type": "function", "function": {}}],
-             [{"type": "function", "function": {"name": ""}}], [{"type": "function", "function": {"name": 5}}],
-             [{"type": "function", "function": {"name": "a" * 257}}], [{"type": "function", "function": {"name": "f", "parameters": []}}],
-             [{"type": "function", "function": {"name": "f", "parameters": "x"}}], [{"type": "function", "function": {"name": "f"}}] * 1025]
+TOOLS_BAD = [
+    {},
+    "x",
+    5,
+    [None],
+    [5],
+    [{}],
+    [{"type": "function"}],
+    [{"type": "web", "function": {"name": "f"}}],
+    [{"type": "function", "function": {}}],
+    [{"type": "function", "function": {"name": ""}}],
+    [{"type": "function", "function": {"name": 5}}],
+    [{"type": "function", "function": {"name": "a" * 257}}],
+    [{"type": "function", "function": {"name": "f", "parameters": []}}],
+    [{"type": "function", "function": {"name": "f", "parameters": "x"}}],
+    [{"type": "function", "function": {"name": "f"}}] * 1025,
+]
 
 
 @pytest.mark.parametrize("tools", TOOLS_BAD, ids=range(len(TOOLS_BAD)))
@@ -209,27 +339,65 @@ def test_tools_refused(tiny, tools):
 TOOL = {"type": "function", "function": {"name": "f1"}}
 
 
-@pytest.mark.parametrize("choice", ["required", "any", "", 5, True, [], {}, {"type": "function"}, {"type": "function", "function": {"name": "nope"}},
-                                    {"type": "function", "function": {"name": "f1"}}])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "required",
+        "any",
+        "",
+        5,
+        True,
+        [],
+        {},
+        {"type": "function"},
+        {"type": "function", "function": {"name": "nope"}},
+        {"type": "function", "function": {"name": "f1"}},
+    ],
+)
 @pytest.mark.parametrize("tools", [None, [TOOL]], ids=["without tools", "with tools"])
 def test_tool_choices_that_cannot_be_enforced(tiny, choice, tools):
     tiny.refused("/v1/chat/completions", {**BASES["chat"], "tools": tools, "tool_choice": choice}, param="tool_choice")
 
 
-@pytest.mark.parametrize("fields", [{"tools": []}, {"tools": [], "tool_choice": "auto"}, {"tools": [TOOL], "tool_choice": "auto"},
-                                    {"tools": [TOOL], "tool_choice": "none"}, {"tools": [TOOL], "parallel_tool_calls": True}, {"tool_choice": "none"}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": []},
+        {"tools": [], "tool_choice": "auto"},
+        {"tools": [TOOL], "tool_choice": "auto"},
+        {"tools": [TOOL], "tool_choice": "none"},
+        {"tools": [TOOL], "parallel_tool_calls": True},
+        {"tool_choice": "none"},
+    ],
+)
 def test_tools_taken(tiny, fields):
     assert tiny.post("/v1/chat/completions", {**BASES["chat"], **fields}).status == 200
 
 
-@pytest.mark.parametrize("format", [{"type": "json_object"}, {"type": "json_schema"}, {"type": "json_shcema"}, {"type": "regex"}, {"type": 5}, {}, [], "text", 5,
-                                    {"type": "json_schema", "json_schema": {"name": "t", "schema": {"type": "string"}}}])
+@pytest.mark.parametrize(
+    "format",
+    [
+        {"type": "json_object"},
+        {"type": "json_schema"},
+        {"type": "json_shcema"},
+        {"type": "regex"},
+        {"type": 5},
+        {},
+        [],
+        "text",
+        5,
+        {"type": "json_schema", "json_schema": {"name": "t", "schema": {"type": "string"}}},
+    ],
+)
 def test_formats_that_cannot_be_enforced(tiny, format):
     for kind in ("completions", "chat"):
         tiny.refused(PATHS[kind], {**BASES[kind], "response_format": format}, param="response_format")
 
 
-@pytest.mark.parametrize("name", ["guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "grammar", "json_schema"])
+@pytest.mark.parametrize(
+    "name",
+    ["guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "grammar", "json_schema"],
+)
 def test_constraints_are_never_dropped(tiny, name):
     for kind in ("completions", "chat"):
         for value in ({}, "x", [], {"type": "integer"}, True):
@@ -239,18 +407,43 @@ def test_constraints_are_never_dropped(tiny, name):
 def test_template_fields(tiny):
     chat = BASES["chat"]
     tiny.refused("/v1/chat/completions", {**chat, "chat_template": "{{ 1 }}"}, param="chat_template", says="operator")
-    for name in ("messages", "tools", "documents", "chat_template", "tokenize", "add_generation_prompt", "bos_token", "eos_token", "continue_final_message"):
+    for name in (
+        "messages",
+        "tools",
+        "documents",
+        "chat_template",
+        "tokenize",
+        "add_generation_prompt",
+        "bos_token",
+        "eos_token",
+        "continue_final_message",
+    ):
         for path in ("/v1/chat/completions", "/tokenize"):
             fields = {"messages": chat["messages"], "chat_template_kwargs": {name: "x"}}
             tiny.refused(path, fields, param="chat_template_kwargs", says=name)
     tiny.refused("/tokenize", {"messages": chat["messages"], "chat_template": "x"}, param="chat_template")
-    assert tiny.post("/v1/chat/completions", {**chat, "chat_template_kwargs": {"enable_thinking": False, "x": [1, {"y": None}]}}).status == 200
+    assert (
+        tiny.post(
+            "/v1/chat/completions", {**chat, "chat_template_kwargs": {"enable_thinking": False, "x": [1, {"y": None}]}}
+        ).status
+        == 200
+    )
 
 
-@pytest.mark.parametrize("options", [{"include_usage": 1}, {"include_usage": "yes"}, {"x": True}, {"include_usage": True, "y": 1}, [], "x", 5])
+@pytest.mark.parametrize(
+    "options",
+    [{"include_usage": 1}, {"include_usage": "yes"}, {"x": True}, {"include_usage": True, "y": 1}, [], "x", 5],
+)
 def test_stream_options_refused(tiny, options):
-    tiny.refused("/v1/completions", {**BASES["completions"], "stream": True, "stream_options": options}, param="stream_options")
-    tiny.refused("/v1/completions", {**BASES["completions"], "stream_options": {"include_usage": True}}, param="stream_options", says="stream")
+    tiny.refused(
+        "/v1/completions", {**BASES["completions"], "stream": True, "stream_options": options}, param="stream_options"
+    )
+    tiny.refused(
+        "/v1/completions",
+        {**BASES["completions"], "stream_options": {"include_usage": True}},
+        param="stream_options",
+        says="stream",
+    )
 
 
 @pytest.mark.parametrize("salt", ["", "a" * 1025, "é" * 513, "a\0b"])
@@ -263,12 +456,22 @@ def test_fields_that_exclude_each_other(tiny):
     tiny.refused("/v1/completions", {**base, "max_completion_tokens": 3}, param="max_completion_tokens", says="differ")
     assert tiny.complete(max_tokens=3, max_completion_tokens=3)
     tiny.refused("/v1/completions", {**base, "min_tokens": 2}, param="min_tokens", says="max_tokens 1")
-    tiny.refused("/v1/completions", {**base, "prompt_logprobs": 1, "stream": True}, param="prompt_logprobs", says="stream")
+    tiny.refused(
+        "/v1/completions", {**base, "prompt_logprobs": 1, "stream": True}, param="prompt_logprobs", says="stream"
+    )
     tiny.refused("/v1/chat/completions", {**BASES["chat"], "top_logprobs": 2}, param="top_logprobs", says="logprobs")
     tiny.refused("/v1/chat/completions", {**BASES["chat"], "logprobs": False, "top_logprobs": 2}, param="top_logprobs")
-    tiny.refused("/v1/chat/completions", {**BASES["chat"], "logprobs": True, "top_logprobs": 2**31 - 1}, param="top_logprobs", says="0 to 20")
-    tiny.refused("/v1/chat/completions", {**BASES["chat"], "continue_final_message": True, "add_generation_prompt": True},
-                 param="continue_final_message")
+    tiny.refused(
+        "/v1/chat/completions",
+        {**BASES["chat"], "logprobs": True, "top_logprobs": 2**31 - 1},
+        param="top_logprobs",
+        says="0 to 20",
+    )
+    tiny.refused(
+        "/v1/chat/completions",
+        {**BASES["chat"], "continue_final_message": True, "add_generation_prompt": True},
+        param="continue_final_message",
+    )
     tiny.refused("/tokenize", {"prompt": "x", "messages": BASES["chat"]["messages"]}, says="not both")
     for path in PATHS.values():
         tiny.refused(path, {}, says="missing")

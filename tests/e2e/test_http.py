@@ -1,4 +1,5 @@
 """What an HTTP client may send, in all the ways it can be wrong. Each test also leaves the server healthy and idle."""
+
 import json
 import socket
 import time
@@ -31,8 +32,24 @@ def is_one_line(text):
 # ---- routes and methods ----
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/models/", "/v1/completions/", "/V1/models", "/v1/chat",
-                                  "/metrics/x", "/health/", "/tokenize/1", "//v1/models", "/v1//models", "/%20"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/v1",
+        "/v1/",
+        "/v1/models/",
+        "/v1/completions/",
+        "/V1/models",
+        "/v1/chat",
+        "/metrics/x",
+        "/health/",
+        "/tokenize/1",
+        "//v1/models",
+        "/v1//models",
+        "/%20",
+    ],
+)
 def test_unknown_paths(tiny, path):
     answer = tiny.get(path)
     assert answer.status == 404 and answer.error["message"], answer
@@ -76,8 +93,21 @@ def test_escaped_paths_are_the_same_path(tiny, path):
     assert tiny.get(path).status == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/%00models", "/v1/models%0a", "/..", "/../../etc/passwd", "/v1/../v1/models", "/./v1/models",
-                                  "/%2e%2e/etc/passwd", "/v1/%zz", "/v1/%2", "/v1/%"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/%00models",
+        "/v1/models%0a",
+        "/..",
+        "/../../etc/passwd",
+        "/v1/../v1/models",
+        "/./v1/models",
+        "/%2e%2e/etc/passwd",
+        "/v1/%zz",
+        "/v1/%2",
+        "/v1/%",
+    ],
+)
 def test_paths_that_two_parsers_read_differently(tiny, path):
     answer = tiny.get(path)
     assert answer.status == 400 and b"root:" not in answer.body
@@ -100,8 +130,15 @@ def test_long_paths(tiny):
 def test_model_ids_with_slashes(tiny_model):
     from harness import Server
 
-    with Server(tiny_model, "--served-model-name", "org/na me", "--served-model-name", "größe:1",
-                "--kv-cache-memory-bytes", "4Mi") as server:
+    with Server(
+        tiny_model,
+        "--served-model-name",
+        "org/na me",
+        "--served-model-name",
+        "größe:1",
+        "--kv-cache-memory-bytes",
+        "4Mi",
+    ) as server:
         listed = [m["id"] for m in server.get("/v1/models").json()["data"]]
         assert listed == ["org/na me", "größe:1"]
         for path in ("/v1/models/org/na%20me", "/v1/models/org%2Fna%20me", "/v1/models/gr%C3%B6%C3%9Fe:1"):
@@ -113,7 +150,9 @@ def test_model_ids_with_slashes(tiny_model):
 
 @pytest.mark.parametrize("name", ["", "x", "TINY", "tiny ", "a" * 1024, "tiny\x00", "../tiny", "ä\u202e", "tiny/"])
 def test_other_model_names(tiny, name):
-    e = tiny.refused("/v1/completions", {**BODY, "model": name}, status=400 if name == "" or "\0" in name else 404, param="model")
+    e = tiny.refused(
+        "/v1/completions", {**BODY, "model": name}, status=400 if name == "" or "\0" in name else 404, param="model"
+    )
     assert e["code"] == (None if name == "" or "\0" in name else "model_not_found")
 
 
@@ -125,13 +164,27 @@ def test_very_long_model_name(tiny):
 # ---- bodies ----
 
 
-@pytest.mark.parametrize("type", ["application/json", "application/json; charset=utf-8", "APPLICATION/JSON", "application/json ;x=y", None])
+@pytest.mark.parametrize(
+    "type", ["application/json", "application/json; charset=utf-8", "APPLICATION/JSON", "application/json ;x=y", None]
+)
 def test_content_types_that_are_json(tiny, type):
     assert tiny.post("/v1/completions", BODY, headers={"Content-Type": type}).status == 200
 
 
-@pytest.mark.parametrize("type", ["multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "text/plain", "text/json",
-                                  "application/jsonp", "application/json, text/plain", "application", "", "application/octet-stream"])
+@pytest.mark.parametrize(
+    "type",
+    [
+        "multipart/form-data; boundary=x",
+        "application/x-www-form-urlencoded",
+        "text/plain",
+        "text/json",
+        "application/jsonp",
+        "application/json, text/plain",
+        "application",
+        "",
+        "application/octet-stream",
+    ],
+)
 def test_other_content_types(tiny, type):
     for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"):
         tiny.refused(path, BODY, status=415, says="application/json", headers={"Content-Type": type})
@@ -147,24 +200,66 @@ def test_identity_coding(tiny):
 
 
 MALFORMED = {
-    "empty": b"", "space": b"  \n", "null": b"null", "number": b"1", "string": b'"x"', "true": b"true", "array": b"[]",
-    "array of object": b'[{"prompt":"x"}]', "open": b"{", "open string": b'{"prompt":"x', "no value": b'{"prompt":}',
-    "no colon": b'{"prompt" "x"}', "comma": b'{"prompt":"x",}', "leading comma": b'{,"prompt":"x"}', "two": b'{"prompt":"x"}{"prompt":"x"}',
-    "tail": b'{"prompt":"x"} x', "single quotes": b"{'prompt':'x'}", "bare key": b'{prompt:"x"}', "comment": b'{"prompt":"x"} // x',
-    "block comment": b'{/**/"prompt":"x"}', "NaN": b'{"prompt":"x","temperature":NaN}', "-NaN": b'{"prompt":"x","temperature":-NaN}',
-    "Infinity": b'{"prompt":"x","temperature":Infinity}', "-Infinity": b'{"prompt":"x","top_p":-Infinity}',
-    "1e999": b'{"prompt":"x","temperature":1e999}', "-1e999": b'{"prompt":"x","temperature":-1e999}', "leading zero": b'{"prompt":"x","n":01}',
-    "plus": b'{"prompt":"x","n":+1}', "dot": b'{"prompt":"x","temperature":.5}', "trailing dot": b'{"prompt":"x","temperature":1.}',
-    "hex": b'{"prompt":"x","n":0x1}', "underscore": b'{"prompt":"x","n":1_0}', "True": b'{"prompt":"x","echo":True}',
-    "None": b'{"prompt":"x","stop":None}', "undefined": b'{"prompt":undefined}', "duplicate": b'{"prompt":"x","prompt":"y"}',
-    "duplicate deep": b'{"prompt":"x","logit_bias":{"5":1,"5":2}}', "BOM": b"\xef\xbb\xbf" + RAW, "UTF-16": json.dumps(BODY).encode("utf-16"),
-    "UTF-32": json.dumps(BODY).encode("utf-32"), "Latin-1": b'{"prompt":"\xe4"}', "overlong": b'{"prompt":"\xc0\xaf"}',
-    "raw surrogate": b'{"prompt":"\xed\xa0\x80"}', "above Unicode": b'{"prompt":"\xf4\x90\x80\x80"}', "cut UTF-8": b'{"prompt":"\xe2\x82"}',
-    "high surrogate": rb'{"prompt":"\ud83d"}', "low surrogate": rb'{"prompt":"\ude00"}', "swapped surrogates": rb'{"prompt":"\ude00\ud83d"}',
-    "bad escape": rb'{"prompt":"\x41"}', "short escape": rb'{"prompt":"\u12"}', "raw newline": b'{"prompt":"a\nb"}', "raw NUL": b'{"prompt":"a\0b"}',
-    "NUL after": RAW + b"\0", "NUL key": rb'{"a\u0000b":1,"prompt":"x"}', "big integer": b'{"prompt":"x","n":99999999999999999999}',
-    "huge integer": b'{"prompt":"x","seed":' + b"9" * 5000 + b"}", "deep array": b"[" * 100_000, "deep object": b'{"a":' * 100_000,
-    "deep mixed": b'{"prompt":' + b'[{"a":' * 5000, "65 deep": b'{"metadata":' + b'{"a":' * 64 + b"1" + b"}" * 65,
+    "empty": b"",
+    "space": b"  \n",
+    "null": b"null",
+    "number": b"1",
+    "string": b'"x"',
+    "true": b"true",
+    "array": b"[]",
+    "array of object": b'[{"prompt":"x"}]',
+    "open": b"{",
+    "open string": b'{"prompt":"x',
+    "no value": b'{"prompt":}',
+    "no colon": b'{"prompt" "x"}',
+    "comma": b'{"prompt":"x",}',
+    "leading comma": b'{,"prompt":"x"}',
+    "two": b'{"prompt":"x"}{"prompt":"x"}',
+    "tail": b'{"prompt":"x"} x',
+    "single quotes": b"{'prompt':'x'}",
+    "bare key": b'{prompt:"x"}',
+    "comment": b'{"prompt":"x"} // x',
+    "block comment": b'{/**/"prompt":"x"}',
+    "NaN": b'{"prompt":"x","temperature":NaN}',
+    "-NaN": b'{"prompt":"x","temperature":-NaN}',
+    "Infinity": b'{"prompt":"x","temperature":Infinity}',
+    "-Infinity": b'{"prompt":"x","top_p":-Infinity}',
+    "1e999": b'{"prompt":"x","temperature":1e999}',
+    "-1e999": b'{"prompt":"x","temperature":-1e999}',
+    "leading zero": b'{"prompt":"x","n":01}',
+    "plus": b'{"prompt":"x","n":+1}',
+    "dot": b'{"prompt":"x","temperature":.5}',
+    "trailing dot": b'{"prompt":"x","temperature":1.}',
+    "hex": b'{"prompt":"x","n":0x1}',
+    "underscore": b'{"prompt":"x","n":1_0}',
+    "True": b'{"prompt":"x","echo":True}',
+    "None": b'{"prompt":"x","stop":None}',
+    "undefined": b'{"prompt":undefined}',
+    "duplicate": b'{"prompt":"x","prompt":"y"}',
+    "duplicate deep": b'{"prompt":"x","logit_bias":{"5":1,"5":2}}',
+    "BOM": b"\xef\xbb\xbf" + RAW,
+    "UTF-16": json.dumps(BODY).encode("utf-16"),
+    "UTF-32": json.dumps(BODY).encode("utf-32"),
+    "Latin-1": b'{"prompt":"\xe4"}',
+    "overlong": b'{"prompt":"\xc0\xaf"}',
+    "raw surrogate": b'{"prompt":"\xed\xa0\x80"}',
+    "above Unicode": b'{"prompt":"\xf4\x90\x80\x80"}',
+    "cut UTF-8": b'{"prompt":"\xe2\x82"}',
+    "high surrogate": rb'{"prompt":"\ud83d"}',
+    "low surrogate": rb'{"prompt":"\ude00"}',
+    "swapped surrogates": rb'{"prompt":"\ude00\ud83d"}',
+    "bad escape": rb'{"prompt":"\x41"}',
+    "short escape": rb'{"prompt":"\u12"}',
+    "raw newline": b'{"prompt":"a\nb"}',
+    "raw NUL": b'{"prompt":"a\0b"}',
+    "NUL after": RAW + b"\0",
+    "NUL key": rb'{"a\u0000b":1,"prompt":"x"}',
+    "big integer": b'{"prompt":"x","n":99999999999999999999}',
+    "huge integer": b'{"prompt":"x","seed":' + b"9" * 5000 + b"}",
+    "deep array": b"[" * 100_000,
+    "deep object": b'{"a":' * 100_000,
+    "deep mixed": b'{"prompt":' + b'[{"a":' * 5000,
+    "65 deep": b'{"metadata":' + b'{"a":' * 64 + b"1" + b"}" * 65,
 }
 
 
@@ -177,10 +272,15 @@ def test_malformed_json(tiny, body, path):
 
 
 WELL_FORMED = {
-    "escapes": rb'{"prompt":"\u0061\ud83d\ude00\n\t\"\\\/"}', "NUL": rb'{"prompt":"a\u0000b"}', "space": b' \n\t{ "prompt" : "x" }\r\n ',
-    "float integer": b'{"prompt":"x","n":1.0,"max_tokens":2e0}', "minus zero": b'{"prompt":"x","temperature":-0.0,"priority":-0}',
-    "small": b'{"prompt":"x","temperature":1e-300}', "nulls": b'{"prompt":"x","stop":null,"seed":null,"n":null,"model":null,"stream":null}',
-    "brackets in a string": b'{"prompt":"' + b"[{" * 1000 + b'"}', "64 deep": b'{"prompt":"x","metadata":' + b'{"a":' * 62 + b"1" + b"}" * 63,
+    "escapes": rb'{"prompt":"\u0061\ud83d\ude00\n\t\"\\\/"}',
+    "NUL": rb'{"prompt":"a\u0000b"}',
+    "space": b' \n\t{ "prompt" : "x" }\r\n ',
+    "float integer": b'{"prompt":"x","n":1.0,"max_tokens":2e0}',
+    "minus zero": b'{"prompt":"x","temperature":-0.0,"priority":-0}',
+    "small": b'{"prompt":"x","temperature":1e-300}',
+    "nulls": b'{"prompt":"x","stop":null,"seed":null,"n":null,"model":null,"stream":null}',
+    "brackets in a string": b'{"prompt":"' + b"[{" * 1000 + b'"}',
+    "64 deep": b'{"prompt":"x","metadata":' + b'{"a":' * 62 + b"1" + b"}" * 63,
     "unicode": '{"prompt":"ä€😀\u2028\ufffd\ufeff"}'.encode(),
 }
 
@@ -194,7 +294,7 @@ def test_unicode_keys_are_named_safely(tiny):
     for key in ("ä", "\u202e", "😀", "a\nb", "<script>", "x" * 5000, "temperature ", "Temperature"):
         e = tiny.refused("/v1/completions", {**BODY, key: 1}, says="unknown field", param="")
         assert is_one_line(e["message"]) and len(e["message"]) < 200
-    assert "did you mean \"temperature\"" in tiny.refused("/v1/completions", {**BODY, "Temperature": 1})["message"]
+    assert 'did you mean "temperature"' in tiny.refused("/v1/completions", {**BODY, "Temperature": 1})["message"]
 
 
 def test_body_size(tiny):
@@ -209,33 +309,71 @@ def test_body_size(tiny):
 
 
 def test_many_values(tiny):
-    for body in (b'{"prompt":[' + b"1," * 600_000 + b"1]}", b'{"metadata":{' + b",".join(b'"%d":1' % i for i in range(600_000)) + b"}}",
-                 b'{"messages":[' + b"{}," * 600_000 + b"{}]}"):
+    for body in (
+        b'{"prompt":[' + b"1," * 600_000 + b"1]}",
+        b'{"metadata":{' + b",".join(b'"%d":1' % i for i in range(600_000)) + b"}}",
+        b'{"messages":[' + b"{}," * 600_000 + b"{}]}",
+    ):
         tiny.refused("/v1/completions", body, says="too many values")
 
 
 # ---- framing ----
 
 
-@pytest.mark.parametrize("head", [
-    ("Content-Length: 5", "Content-Length: 5"), ("Content-Length: 5", "Content-Length: 6"), ("Content-Length: -1",), ("Content-Length: +5",),
-    ("Content-Length: 5, 5",), ("Content-Length: 0x5",), ("Content-Length: ",), ("Content-Length: 5 5",), ("Content-Length: 99999999999999999999",),
-    ("Content-Length: 5", "Transfer-Encoding: chunked"), ("Transfer-Encoding: gzip, chunked",), ("Transfer-Encoding: chunked, chunked",),
-    ("Transfer-Encoding: xchunked",), ("Transfer-Encoding: chunked", "Transfer-Encoding: chunked"), ("Transfer-Encoding : chunked",),
-    (" Folded: x",), ("X: a\rb",), ("X: a\nb",), ("X: a\0b",), ("No-Colon",), (": empty",), ("X y: z",), ("Host: y",), ("Expect: 200-maybe",),
-])
+@pytest.mark.parametrize(
+    "head",
+    [
+        ("Content-Length: 5", "Content-Length: 5"),
+        ("Content-Length: 5", "Content-Length: 6"),
+        ("Content-Length: -1",),
+        ("Content-Length: +5",),
+        ("Content-Length: 5, 5",),
+        ("Content-Length: 0x5",),
+        ("Content-Length: ",),
+        ("Content-Length: 5 5",),
+        ("Content-Length: 99999999999999999999",),
+        ("Content-Length: 5", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding: gzip, chunked",),
+        ("Transfer-Encoding: chunked, chunked",),
+        ("Transfer-Encoding: xchunked",),
+        ("Transfer-Encoding: chunked", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding : chunked",),
+        (" Folded: x",),
+        ("X: a\rb",),
+        ("X: a\nb",),
+        ("X: a\0b",),
+        ("No-Colon",),
+        (": empty",),
+        ("X y: z",),
+        ("Host: y",),
+        ("Expect: 200-maybe",),
+    ],
+)
 def test_heads_that_are_refused(tiny, head):
     answer = raw(tiny, post_head(*head) + b"abcde")
     assert answer.status in (400, 413, 417, 501) and answer.headers["connection"] == "close"
     assert answer.error["message"]
 
 
-@pytest.mark.parametrize("data", [
-    b"\r\n\r\n\r\n", b"GET\r\n\r\n", b"GET /\r\n\r\n", b"GET / HTTP/0.9\r\n\r\n", b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
-    b"GET  / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\nHost: x\n\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40) + b"\r\n",
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET http:// HTTP/1.1\r\nHost: x\r\n\r\n", b"GET x HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", b"GET / HTTP/1.1\r\nHost: \r\nHost: x\r\n\r\n",
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\r\n\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/0.9\r\n\r\n",
+        b"GET / HTTP/2.0\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET  / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: x\n\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40) + b"\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET http:// HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET x HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: \r\nHost: x\r\n\r\n",
+    ],
+)
 def test_not_http(tiny, data):
     assert raw(tiny, data, shut=False).status in (400, 404, 431, 501, 505)
 
@@ -253,16 +391,28 @@ def test_large_header(tiny, value):
 def test_many_headers(tiny):
     with Connection(tiny) as c:
         try:
-            c.send(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(10_000)) + b"\r\n")
+            c.send(
+                b"GET /v1/models HTTP/1.1\r\nHost: x\r\n"
+                + b"".join(b"X-%d: y\r\n" % i for i in range(10_000))
+                + b"\r\n"
+            )
         except ConnectionError:
             pass
         assert c.answer().status == 431
-    assert raw(tiny, b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(60)) + b"\r\n").status == 200
+    assert (
+        raw(
+            tiny, b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(60)) + b"\r\n"
+        ).status
+        == 200
+    )
 
 
 def chunked(*parts, end=b"0\r\n\r\n"):
-    return post_head("Content-Type: application/json", "Transfer-Encoding: chunked") + b"".join(
-        b"%x\r\n%s\r\n" % (len(p), p) for p in parts) + end
+    return (
+        post_head("Content-Type: application/json", "Transfer-Encoding: chunked")
+        + b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts)
+        + end
+    )
 
 
 def test_chunked_bodies(tiny):
@@ -272,8 +422,23 @@ def test_chunked_bodies(tiny):
     assert raw(tiny, chunked(RAW, end=b"0\r\nX-Sum: x\r\n\r\n")).status == 200
 
 
-@pytest.mark.parametrize("body", [b"ffffffffffffffff\r\n", b"8000000000000000\r\n", b"-1\r\n", b"0x5\r\n", b"\r\n", b"5\nabcde\r\n", b"5\r\nabcdeX",
-                                  b"5 \r\nabcde\r\n", b"g\r\n", b"1" * 300 + b"\r\n", b"5;" + b"x" * 300 + b"\r\n", b"99999999\r\n"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"ffffffffffffffff\r\n",
+        b"8000000000000000\r\n",
+        b"-1\r\n",
+        b"0x5\r\n",
+        b"\r\n",
+        b"5\nabcde\r\n",
+        b"5\r\nabcdeX",
+        b"5 \r\nabcde\r\n",
+        b"g\r\n",
+        b"1" * 300 + b"\r\n",
+        b"5;" + b"x" * 300 + b"\r\n",
+        b"99999999\r\n",
+    ],
+)
 def test_broken_chunks(tiny, body):
     answer = raw(tiny, post_head("Transfer-Encoding: chunked") + body)
     assert answer.status in (400, 413) and answer.headers["connection"] == "close"
@@ -306,7 +471,9 @@ def test_keep_alive_and_pipelining(tiny):
             texts.add(c.answer().json()["choices"][0]["text"])
         assert len(texts) == 1
         assert c.answer().json()["object"] == "list"
-        c.send(b"GET /v1/nothing HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        c.send(
+            b"GET /v1/nothing HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
         assert c.answer().status == 404 and c.answer().status == 200
         assert c.closed_by_server()
 
@@ -325,7 +492,9 @@ def test_http_1_0(tiny):
     assert b"transfer-encoding" not in stream.lower()
     out, done = events(stream.split(b"\r\n\r\n", 1)[1])
     assert done and out[-1]["choices"][0]["finish_reason"] == "length"
-    assert once(b"POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert once(b"POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").startswith(
+        b"HTTP/1.1 400 "
+    )
 
 
 def test_host_header_changes_nothing(tiny):
@@ -335,7 +504,14 @@ def test_host_header_changes_nothing(tiny):
 
 
 def test_duplicate_ordinary_headers(tiny):
-    head = post_head("Content-Type: application/json", "X-A: 1", "X-A: 2", "Accept: */*", "Accept: text/html", f"Content-Length: {len(RAW)}")
+    head = post_head(
+        "Content-Type: application/json",
+        "X-A: 1",
+        "X-A: 2",
+        "Accept: */*",
+        "Accept: text/html",
+        f"Content-Length: {len(RAW)}",
+    )
     assert raw(tiny, head + RAW).status == 200
 
 
@@ -372,7 +548,11 @@ def test_half_sent_requests_harm_nobody(tiny):
     before = tiny.metrics()["quire_connections"]
     half = [Connection(tiny) for _ in range(40)]
     for i, c in enumerate(half):
-        c.send(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Le" if i % 2 else post_head("Content-Length: 1000") + RAW[:5])
+        c.send(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Le"
+            if i % 2
+            else post_head("Content-Length: 1000") + RAW[:5]
+        )
     start = time.monotonic()
     at_once(8, lambda i: tiny.complete(max_tokens=2))
     assert time.monotonic() - start < 20

@@ -1,4 +1,5 @@
 """From start to end: draining, signals, what a supervisor sees."""
+
 import json
 import signal
 import socket
@@ -14,7 +15,12 @@ SLOW = {"prompt": "a", "ignore_eos": True, "temperature": 0}
 def start(server, **fields):
     """A stream of which the first chunk has come."""
     c = Connection(server, timeout=120)
-    c.request("POST", "/v1/completions", json.dumps({**SLOW, "stream": True, **fields}).encode(), {"Content-Type": "application/json"})
+    c.request(
+        "POST",
+        "/v1/completions",
+        json.dumps({**SLOW, "stream": True, **fields}).encode(),
+        {"Content-Type": "application/json"},
+    )
     assert c.head()[0] == 200
     chunks = c.chunks()
     return c, chunks, next(chunks)
@@ -67,7 +73,11 @@ def test_grace_time_ends(default_model, number):
         begin = time.monotonic()
         server.process.send_signal(number)
         out, done = events(first + b"".join(chunks))
-        assert not done and out[-1]["error"]["type"] == "overloaded_error" and "shutting down" in out[-1]["error"]["message"]
+        assert (
+            not done
+            and out[-1]["error"]["type"] == "overloaded_error"
+            and "shutting down" in out[-1]["error"]["message"]
+        )
         answer = whole.answer()
         assert answer.status == 503 and answer.headers["retry-after"]
         assert server.process.wait(30 * PATIENCE) == 0
@@ -143,8 +153,12 @@ def test_closed_standard_streams(tiny_model):
 
     from harness import BINARY, environment
 
-    process = subprocess.Popen([BINARY, "serve", tiny_model, "--port", "0", "--kv-cache-memory-bytes", "4Mi"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               env=environment())
+    process = subprocess.Popen(
+        [BINARY, "serve", tiny_model, "--port", "0", "--kv-cache-memory-bytes", "4Mi"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
     port = int(process.stdout.readline().decode().rsplit(":", 1)[1])
     process.stderr.close()
     process.stdout.close()

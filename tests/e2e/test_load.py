@@ -1,4 +1,5 @@
 """Many connections, little memory, long runs."""
+
 import gc
 import json
 import os
@@ -22,7 +23,11 @@ def descriptors():
 
 
 def head(body):
-    return b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    return (
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
+        + body
+    )
 
 
 def test_a_thousand_idle_and_a_thousand_streams(tiny_model):
@@ -36,7 +41,9 @@ def test_a_thousand_idle_and_a_thousand_streams(tiny_model):
         start = time.monotonic()
         at_once(8, lambda i: server.complete(max_tokens=5))
         assert time.monotonic() - start < 10 * PATIENCE
-        body = json.dumps({"prompt": "abc", "max_tokens": 40, "ignore_eos": True, "stream": True, "temperature": 0}).encode()
+        body = json.dumps(
+            {"prompt": "abc", "max_tokens": 40, "ignore_eos": True, "stream": True, "temperature": 0}
+        ).encode()
         streams = [server.connect(120 * PATIENCE) for _ in range(1000)]
         for s in streams:
             s.sendall(head(body))
@@ -65,16 +72,31 @@ def test_a_thousand_idle_and_a_thousand_streams(tiny_model):
 def test_several_loops_and_workers(tiny_model):
     """Connections spread over three loops: the same answers, and everybody is told of a client that leaves."""
     with Server(tiny_model, "--kv-cache-memory-bytes", "16Mi", "--loops", "3", "--renderer-num-workers", "4") as server:
+
         def ask(i):
             for k in range(10):
                 if (i + k) % 4 == 3:
                     with Connection(server) as c:
-                        c.request("POST", "/v1/completions", b'{"prompt":"a","max_tokens":2000,"ignore_eos":true,"stream":true}', {"Content-Type": "application/json"})
+                        c.request(
+                            "POST",
+                            "/v1/completions",
+                            b'{"prompt":"a","max_tokens":2000,"ignore_eos":true,"stream":true}',
+                            {"Content-Type": "application/json"},
+                        )
                         c.head()
                         next(c.chunks())
                         c.reset()
-            body = {"prompt": f"text {i % 5}", "max_tokens": 40, "seed": i % 5, "ignore_eos": True, "n": 2, "logprobs": 1}
-            whole = [(c["text"], c["logprobs"]["token_logprobs"]) for c in server.ok("/v1/completions", body)["choices"]]
+            body = {
+                "prompt": f"text {i % 5}",
+                "max_tokens": 40,
+                "seed": i % 5,
+                "ignore_eos": True,
+                "n": 2,
+                "logprobs": 1,
+            }
+            whole = [
+                (c["text"], c["logprobs"]["token_logprobs"]) for c in server.ok("/v1/completions", body)["choices"]
+            ]
             parts = [("", []), ("", [])]
             for e in server.stream("/v1/completions", body):
                 for c in e["choices"]:
@@ -92,8 +114,11 @@ def test_several_loops_and_workers(tiny_model):
 def test_more_streams_than_the_queue(tiny_model):
     """Beyond the bound: 503 at once, the others are served."""
     with Server(tiny_model, "--kv-cache-memory-bytes", "8Mi", "--max-num-seqs", "4", "--max-queue", "50") as server:
+
         def ask(i):
-            answer = server.post("/v1/completions", {"prompt": "abc", "max_tokens": 3000, "ignore_eos": True}, timeout=120)
+            answer = server.post(
+                "/v1/completions", {"prompt": "abc", "max_tokens": 3000, "ignore_eos": True}, timeout=120
+            )
             return answer.status
 
         seen = at_once(200, ask)
@@ -127,9 +152,13 @@ def test_few_descriptors(tiny_model):
             s = server.connect(10 * PATIENCE)
             s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" if i % 2 else b"")
             held.append(s)
-        cpu = float(open(f"/proc/{server.process.pid}/stat").read().split()[13]) + float(open(f"/proc/{server.process.pid}/stat").read().split()[14])
+        cpu = float(open(f"/proc/{server.process.pid}/stat").read().split()[13]) + float(
+            open(f"/proc/{server.process.pid}/stat").read().split()[14]
+        )
         time.sleep(1)
-        after = float(open(f"/proc/{server.process.pid}/stat").read().split()[13]) + float(open(f"/proc/{server.process.pid}/stat").read().split()[14])
+        after = float(open(f"/proc/{server.process.pid}/stat").read().split()[13]) + float(
+            open(f"/proc/{server.process.pid}/stat").read().split()[14]
+        )
         assert after - cpu < 60, "the accept loop spins"  # of 100 ticks
         for s in held:
             s.close()
@@ -165,9 +194,25 @@ def test_resident_memory_is_as_planned(default_model):
         watcher.start()
         try:
             at_once(48, lambda i: server.complete(f"{i} word " * 12, max_tokens=12, seed=i))
-            at_once(2, lambda i: server.ok("/v1/completions", {"prompt": f"{i} " * 400, "max_tokens": 8, "prompt_logprobs": 5}, timeout=300))
-            at_once(16, lambda i: server.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": f"tell {i}"}], "max_tokens": 8, "logprobs": True,
-                                                                         "top_logprobs": 10}, timeout=300))
+            at_once(
+                2,
+                lambda i: server.ok(
+                    "/v1/completions", {"prompt": f"{i} " * 400, "max_tokens": 8, "prompt_logprobs": 5}, timeout=300
+                ),
+            )
+            at_once(
+                16,
+                lambda i: server.stream(
+                    "/v1/chat/completions",
+                    {
+                        "messages": [{"role": "user", "content": f"tell {i}"}],
+                        "max_tokens": 8,
+                        "logprobs": True,
+                        "top_logprobs": 10,
+                    },
+                    timeout=300,
+                ),
+            )
         finally:
             stop.set()
             watcher.join()
@@ -178,6 +223,7 @@ def test_resident_memory_is_as_planned(default_model):
 def test_memory_is_steady(tiny_model):
     """2,000 requests of all kinds: resident memory after the first few hundred stays where it is."""
     with Server(tiny_model, "--kv-cache-memory-bytes", "8Mi", "--no-access-log") as server:
+
         def one(i):
             kind = i % 10
             if kind < 4:
@@ -185,14 +231,21 @@ def test_memory_is_steady(tiny_model):
             elif kind < 6:
                 server.chat(f"hello {i}" * (1 + i % 20), max_tokens=10, logprobs=True, top_logprobs=3)
             elif kind == 6:
-                server.stream("/v1/completions", {"prompt": f"{i}", "max_tokens": 20, "n": 3, "stop": ["zq"], "echo": True})
+                server.stream(
+                    "/v1/completions", {"prompt": f"{i}", "max_tokens": 20, "n": 3, "stop": ["zq"], "echo": True}
+                )
             elif kind == 7:
                 server.refused("/v1/completions", {"prompt": "x" * (1 + i * 37 % 20000), "n": 0})
             elif kind == 8:
                 server.ok("/tokenize", {"prompt": "text " * (i % 5000)})
             else:
                 with Connection(server) as c:
-                    c.request("POST", "/v1/completions", b'{"prompt":"a","max_tokens":2000,"ignore_eos":true,"stream":true}', {"Content-Type": "application/json"})
+                    c.request(
+                        "POST",
+                        "/v1/completions",
+                        b'{"prompt":"a","max_tokens":2000,"ignore_eos":true,"stream":true}',
+                        {"Content-Type": "application/json"},
+                    )
                     c.head()
                     c.reset()
 
@@ -214,10 +267,18 @@ def test_large_bodies_give_their_memory_back(tiny_model):
     with Server(tiny_model, "--kv-cache-memory-bytes", "8Mi") as server:
         server.healthy()
         before = server.resident_bytes()
-        bodies = [b'{"prompt":"' + b"a b " * (2 * MIB - 100) + b'"}', b'{"prompt":[' + b"5," * 499_000 + b"5]}", b'{"messages":[' + b'{"role":"user","content":"x"},' * 90_000
-                  + b'{"role":"user","content":"x"}]}']
+        bodies = [
+            b'{"prompt":"' + b"a b " * (2 * MIB - 100) + b'"}',
+            b'{"prompt":[' + b"5," * 499_000 + b"5]}",
+            b'{"messages":[' + b'{"role":"user","content":"x"},' * 90_000 + b'{"role":"user","content":"x"}]}',
+        ]
         for _ in range(3):
-            at_once(6, lambda i: server.post("/v1/completions" if i % 3 < 2 else "/v1/chat/completions", bodies[i % 3], timeout=120))
+            at_once(
+                6,
+                lambda i: server.post(
+                    "/v1/completions" if i % 3 < 2 else "/v1/chat/completions", bodies[i % 3], timeout=120
+                ),
+            )
         server.wait_idle()
         assert server.resident_bytes() - before < 24 * MIB, (before / MIB, server.resident_bytes() / MIB)
 
@@ -246,13 +307,19 @@ def test_a_flood_behind_a_request(tiny_model):
 def test_soak(tiny_model):
     """20,000 requests, a third of them cut off."""
     with Server(tiny_model, "--kv-cache-memory-bytes", "8Mi", "--no-access-log") as server:
+
         def run(t):
             for i in range(2500):
                 if i % 3:
                     server.complete(f"{t} {i}", max_tokens=5)
                 else:
                     with Connection(server) as c:
-                        c.request("POST", "/v1/completions", b'{"prompt":"a","max_tokens":900,"stream":true}', {"Content-Type": "application/json"})
+                        c.request(
+                            "POST",
+                            "/v1/completions",
+                            b'{"prompt":"a","max_tokens":900,"stream":true}',
+                            {"Content-Type": "application/json"},
+                        )
                         c.reset()
 
         at_once(4, run)

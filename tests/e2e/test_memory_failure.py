@@ -1,5 +1,6 @@
 """Every allocation and thread of the start-up fails once: a clean error, or a server that works without it. While serving,
 allocations fail again and again: requests fail by name, the server stays."""
+
 import collections
 import concurrent.futures
 import os
@@ -19,15 +20,36 @@ pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer has an allocator 
 def shim():
     CACHE.mkdir(parents=True, exist_ok=True)
     path = CACHE / "fail_nth.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", path, ROOT / "tests" / "e2e" / "fail_nth.c", "-ldl"], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-O1", "-o", path, ROOT / "tests" / "e2e" / "fail_nth.c", "-ldl"], check=True
+    )
     return path
 
 
 def start(shim, model, at=None, template=None):
     """(exit code, text on standard error, whether it became ready); a ready server is asked to end."""
     env = environment(LD_PRELOAD=str(shim), **({"FAIL_AT": str(at)} if at else {}))
-    args = [BINARY, "serve", model, "--port", "0", "--kv-cache-memory-bytes", "2Mi", "--threads", "2", "--api-key", "k", "--max-num-seqs", "4", "--max-queue", "4",
-            "--max-num-batched-tokens", "64", "--max-model-len", "256"]
+    args = [
+        BINARY,
+        "serve",
+        model,
+        "--port",
+        "0",
+        "--kv-cache-memory-bytes",
+        "2Mi",
+        "--threads",
+        "2",
+        "--api-key",
+        "k",
+        "--max-num-seqs",
+        "4",
+        "--max-queue",
+        "4",
+        "--max-num-batched-tokens",
+        "64",
+        "--max-model-len",
+        "256",
+    ]
     process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True)
     watch = threading.Timer(60 * PATIENCE, process.kill)
     watch.start()
@@ -69,19 +91,45 @@ def test_each_of_the_start_fails(shim, tiny_model):
 
 REQUESTS = [
     ("/v1/completions", {"prompt": "abc", "max_tokens": 20, "n": 3, "logprobs": 2, "echo": True, "seed": 1}),
-    ("/v1/completions", {"prompt": ["abc", "def"], "max_tokens": 20, "stream": True, "logprobs": 2, "stop": ["zz"], "return_token_ids": True}),
-    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 10, "logprobs": True, "top_logprobs": 3}),
-    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}], "max_tokens": 10, "stream": True,
-                              "stream_options": {"include_usage": True}, "logit_bias": {"7": 1}, "repetition_penalty": 1.2}),
+    (
+        "/v1/completions",
+        {
+            "prompt": ["abc", "def"],
+            "max_tokens": 20,
+            "stream": True,
+            "logprobs": 2,
+            "stop": ["zz"],
+            "return_token_ids": True,
+        },
+    ),
+    (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 10, "logprobs": True, "top_logprobs": 3},
+    ),
+    (
+        "/v1/chat/completions",
+        {
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],
+            "max_tokens": 10,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "logit_bias": {"7": 1},
+            "repetition_penalty": 1.2,
+        },
+    ),
     ("/v1/completions", {"prompt": [5] * 100, "max_tokens": 1, "prompt_logprobs": 3}),
-    ("/tokenize", {"prompt": "hello " * 50, "return_token_strs": True}), ("/detokenize", {"tokens": [5] * 100}), ("/v1/completions", {"prompt": "x", "n": 0}),
+    ("/tokenize", {"prompt": "hello " * 50, "return_token_strs": True}),
+    ("/detokenize", {"tokens": [5] * 100}),
+    ("/v1/completions", {"prompt": "x", "n": 0}),
 ]
 
 
 @pytest.mark.parametrize("every", [2, 3, 5, 11, 29, 101])
 def test_requests_fail_but_the_server_does_not(shim, tiny_model, every):
     """Each answer is a whole one, an error object, an error event or a closed connection; afterwards all is as before."""
-    with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", env={"LD_PRELOAD": str(shim), "FAIL_EVERY": str(every)}) as server:
+    with Server(
+        tiny_model, "--kv-cache-memory-bytes", "4Mi", env={"LD_PRELOAD": str(shim), "FAIL_EVERY": str(every)}
+    ) as server:
         server.healthy()
         right = [server.post(path, body).status for path, body in REQUESTS]
         server.process.send_signal(signal.SIGUSR1)

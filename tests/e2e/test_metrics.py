@@ -1,4 +1,5 @@
 """/metrics: a strict parse, exact sums over a known load, gauges back at 0; and docs/metrics.md names them all."""
+
 import math
 import re
 
@@ -7,9 +8,21 @@ from harness import ROOT, Connection, Server, at_once, metrics_of
 from prometheus_client.parser import text_string_to_metric_families
 
 TEXT = "the time is near and there is no more to tell"
-HISTOGRAMS = ["time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
-              "request_inference_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds", "request_time_per_output_token_seconds",
-              "request_prompt_tokens", "request_generation_tokens", "request_params_max_tokens", "request_num_preemptions", "iteration_tokens_total"]
+HISTOGRAMS = [
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_inference_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "request_time_per_output_token_seconds",
+    "request_prompt_tokens",
+    "request_generation_tokens",
+    "request_params_max_tokens",
+    "request_num_preemptions",
+    "iteration_tokens_total",
+]
 
 
 def test_text_is_strictly_well_formed(tiny):
@@ -46,8 +59,18 @@ def test_text_is_strictly_well_formed(tiny):
 def test_vllm_names_are_there(tiny):
     m = tiny.metrics()
     names = {k if isinstance(k, str) else k[0] for k in m}
-    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "prompt_tokens_total", "generation_tokens_total", "request_success_total",
-                 "prefix_cache_queries_total", "prefix_cache_hits_total", "num_preemptions_total", "cache_config_info"):
+    for name in (
+        "num_requests_running",
+        "num_requests_waiting",
+        "kv_cache_usage_perc",
+        "prompt_tokens_total",
+        "generation_tokens_total",
+        "request_success_total",
+        "prefix_cache_queries_total",
+        "prefix_cache_hits_total",
+        "num_preemptions_total",
+        "cache_config_info",
+    ):
         assert f"vllm:{name}" in names, name
     for name in HISTOGRAMS:
         assert {f"vllm:{name}_bucket", f"vllm:{name}_sum", f"vllm:{name}_count"} <= names, name
@@ -79,14 +102,21 @@ def test_exact_sums(tiny_model):
         m = server.metrics()
         assert m["vllm:prompt_tokens_total"] == 70 and m["vllm:generation_tokens_total"] == 50
         assert m[("vllm:request_success_total", "length")] == 10
-        for name, count, total in (("request_prompt_tokens", 10, 70), ("request_generation_tokens", 10, 50), ("request_params_max_tokens", 10, 50),
-                                   ("request_num_preemptions", 10, 0)):
+        for name, count, total in (
+            ("request_prompt_tokens", 10, 70),
+            ("request_generation_tokens", 10, 50),
+            ("request_params_max_tokens", 10, 50),
+            ("request_num_preemptions", 10, 0),
+        ):
             assert m[f"vllm:{name}_count"] == count and m[f"vllm:{name}_sum"] == total, name
         assert m["vllm:time_to_first_token_seconds_count"] == 10 and m["vllm:inter_token_latency_seconds_count"] == 40
         assert m["vllm:e2e_request_latency_seconds_count"] == m["vllm:request_queue_time_seconds_count"] == 10
         assert m["vllm:request_decode_time_seconds_count"] == m["vllm:request_prefill_time_seconds_count"] == 10
         # times add up
-        for a, b, c in (("request_prefill_time", "request_decode_time", "request_inference_time"), ("request_queue_time", "request_inference_time", "e2e_request_latency")):
+        for a, b, c in (
+            ("request_prefill_time", "request_decode_time", "request_inference_time"),
+            ("request_queue_time", "request_inference_time", "e2e_request_latency"),
+        ):
             total = m[f"vllm:{a}_seconds_sum"] + m[f"vllm:{b}_seconds_sum"]
             assert total == pytest.approx(m[f"vllm:{c}_seconds_sum"], abs=0.05)
         assert m["vllm:time_to_first_token_seconds_sum"] > 0
@@ -95,7 +125,12 @@ def test_exact_sums(tiny_model):
         # two leave
         for _ in range(2):
             with Connection(server) as c:
-                c.request("POST", "/v1/completions", b'{"prompt":"a","max_tokens":4000,"ignore_eos":true,"stream":true}', {"Content-Type": "application/json"})
+                c.request(
+                    "POST",
+                    "/v1/completions",
+                    b'{"prompt":"a","max_tokens":4000,"ignore_eos":true,"stream":true}',
+                    {"Content-Type": "application/json"},
+                )
                 c.head()
                 next(c.chunks())
                 c.reset()
@@ -118,13 +153,22 @@ def test_exact_sums(tiny_model):
         server.ok("/v1/completions", {"prompt": [200] * 33, "max_tokens": 2, "n": 3, "ignore_eos": True})
         server.complete([200] * 33, max_tokens=1, ignore_eos=True)
         p = server.wait_idle()
-        assert change(n, p, ("vllm:request_success_total", "stop")) == 1 and change(n, p, ("vllm:request_success_total", "length")) == 4
+        assert (
+            change(n, p, ("vllm:request_success_total", "stop")) == 1
+            and change(n, p, ("vllm:request_success_total", "length")) == 4
+        )
         assert change(n, p, "vllm:generation_tokens_total") == 1 + 6 + 1
         assert change(n, p, "vllm:prompt_tokens_total") == 7 + 3 * 33 + 33
         assert change(n, p, "vllm:prefix_cache_queries_total") == 7 + 4 * 33
         assert change(n, p, "vllm:prefix_cache_hits_total") == change(n, p, "vllm:prompt_tokens_cached_total") >= 32
         assert p["vllm:num_preemptions_total"] == 0 and p["quire_kv_blocks_used"] == 0
-        for name in ("quire_steps_total", "quire_kv_block_allocations_total", "quire_received_bytes_total", "quire_sent_bytes_total", "process_cpu_seconds_total"):
+        for name in (
+            "quire_steps_total",
+            "quire_kv_block_allocations_total",
+            "quire_received_bytes_total",
+            "quire_sent_bytes_total",
+            "process_cpu_seconds_total",
+        ):
             assert p[name] > 0, name
         assert p["quire_kv_waste_ratio"] == 0 and p["vllm:kv_cache_usage_perc"] == 0
         assert abs(p["process_resident_memory_bytes"] - server.resident_bytes()) < 4 << 20
@@ -132,7 +176,12 @@ def test_exact_sums(tiny_model):
 
 def test_gauges_while_running(smollm2):
     with Connection(smollm2) as c:
-        c.request("POST", "/v1/completions", b'{"prompt":"a","max_tokens":300,"ignore_eos":true,"stream":true,"n":3}', {"Content-Type": "application/json"})
+        c.request(
+            "POST",
+            "/v1/completions",
+            b'{"prompt":"a","max_tokens":300,"ignore_eos":true,"stream":true,"n":3}',
+            {"Content-Type": "application/json"},
+        )
         c.head()
         chunks = c.chunks()
         for _ in range(30):
@@ -158,8 +207,17 @@ def test_no_prompt_text_and_no_users_in_metrics_or_log(tiny_model):
     with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--log-level", "debug") as server:
         size = len(server.get("/metrics").body.splitlines())
         for i in range(30):
-            server.post("/v1/completions", {"prompt": f"SECRETPROMPT {i}", "max_tokens": 2, "user": f"SECRETUSER{i}", "metadata": {"a": f"SECRETDATA{i}"},
-                                            "safety_identifier": f"SECRETID{i}", "cache_salt": f"SECRETSALT{i}"})
+            server.post(
+                "/v1/completions",
+                {
+                    "prompt": f"SECRETPROMPT {i}",
+                    "max_tokens": 2,
+                    "user": f"SECRETUSER{i}",
+                    "metadata": {"a": f"SECRETDATA{i}"},
+                    "safety_identifier": f"SECRETID{i}",
+                    "cache_salt": f"SECRETSALT{i}",
+                },
+            )
             server.chat(f"SECRETCHAT{i}", max_tokens=2)
             server.refused("/v1/completions", {"prompt": f"SECRETBAD{i}", "stop": [5]})
             server.get(f"/v1/models/x{i}")
@@ -171,7 +229,11 @@ def test_no_prompt_text_and_no_users_in_metrics_or_log(tiny_model):
 def test_access_log(tiny_model):
     with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--api-key", "k") as server:
         server.headers = {"X-Api-Key": "k"}
-        done = server.ok("/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 4, "ignore_eos": True}, headers={"X-Request-Id": "trace\x7f7".replace("\x7f", "-")})
+        done = server.ok(
+            "/v1/completions",
+            {"prompt": [5, 6, 7], "max_tokens": 4, "ignore_eos": True},
+            headers={"X-Request-Id": "trace\x7f7".replace("\x7f", "-")},
+        )
         server.get("/v1/models")
         server.get("/nothing/%0d%1b%C3%A9")
         server.get("/nothing/%C3%A9")
@@ -183,8 +245,11 @@ def test_access_log(tiny_model):
         lines = [line for line in server.stderr().splitlines() if " - " in line or "queue_ms" in line]
         assert len(lines) == 6, lines  # one for each, but for probes that are well
         assert "- - refused 400: " in lines.pop(2)
-        assert re.search(rf"{done['id']} POST /v1/completions 200 queue_ms=[\d.]+ ttft_ms=[\d.]+ total_ms=[\d.]+ prompt=3 cached=0 output=4 choices=1 "
-                         r"reason=length request=trace-7$", lines[0])
+        assert re.search(
+            rf"{done['id']} POST /v1/completions 200 queue_ms=[\d.]+ ttft_ms=[\d.]+ total_ms=[\d.]+ prompt=3 cached=0 output=4 choices=1 "
+            r"reason=length request=trace-7$",
+            lines[0],
+        )
         assert [re.search(r" (/\S*) (\d{3}) ", line)[2] for line in lines] == ["200", "200", "404", "400", "401"]
     with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--no-access-log") as server:
         server.healthy()

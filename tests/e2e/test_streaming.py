@@ -1,4 +1,5 @@
 """Streams: whole characters, stop strings, held text, comments, slow readers, clients that leave."""
+
 import json
 import re
 import socket
@@ -83,7 +84,9 @@ def test_a_genuine_replacement_character_survives(tiny):
 
 
 def test_every_event_is_one_line_of_ascii_safe_json(tiny):
-    answer = tiny.post("/v1/completions", body_of("", max_tokens=80, temperature=1.5, seed=3, stream=True, ignore_eos=True))
+    answer = tiny.post(
+        "/v1/completions", body_of("", max_tokens=80, temperature=1.5, seed=3, stream=True, ignore_eos=True)
+    )
     for line in answer.body.decode("utf-8").split("\n"):
         assert not re.search(r"\\u[dD][89a-fA-F]", line)
         assert line == "" or line.startswith("data: ")
@@ -102,7 +105,8 @@ def reference(server, n=60, **fields):
 def printable_id(server, i):
     if not hasattr(server, "texts"):
         server.texts = server.ok("/tokenize", {"prompt": "x"}) and [
-            server.ok("/detokenize", {"tokens": [k]})["prompt"] for k in range(600)]
+            server.ok("/detokenize", {"tokens": [k]})["prompt"] for k in range(600)
+        ]
     return bool(re.fullmatch(r"[ a-z]+", server.texts[i]))
 
 
@@ -149,9 +153,16 @@ def test_false_starts(tiny):
         assert text == full and reason == "length"
     # aab in aaab
     letter = {str(i): 100 for i in range(600) if tiny.texts[i] == "a"}
-    text, reason = both(tiny, "/v1/completions", body_of("", max_tokens=9, temperature=0, logit_bias=letter, stop=["aab", "aaaaaaaaaab"]))
+    text, reason = both(
+        tiny,
+        "/v1/completions",
+        body_of("", max_tokens=9, temperature=0, logit_bias=letter, stop=["aab", "aaaaaaaaaab"]),
+    )
     assert text == "a" * 9 and reason == "length"
-    assert both(tiny, "/v1/completions", body_of("", max_tokens=9, temperature=0, logit_bias=letter, stop="aaa")) == ("", "stop")
+    assert both(tiny, "/v1/completions", body_of("", max_tokens=9, temperature=0, logit_bias=letter, stop="aaa")) == (
+        "",
+        "stop",
+    )
 
 
 def test_stops_match_inside_characters_of_several_tokens(smollm2):
@@ -215,7 +226,9 @@ def test_keep_alive_comments(smollm2_comments):
         running.request("POST", "/v1/completions", long)
         running.head()
         next(running.chunks())
-        waiting.request("POST", "/v1/completions", json.dumps({"prompt": "b", "max_tokens": 3, "stream": True}).encode())
+        waiting.request(
+            "POST", "/v1/completions", json.dumps({"prompt": "b", "max_tokens": 3, "stream": True}).encode()
+        )
         status, headers = waiting.head()  # at once, not when its turn comes
         assert status == 200
         first = [next(waiting.chunks()) for _ in range(2)]
@@ -228,7 +241,16 @@ def test_keep_alive_comments(smollm2_comments):
 
 @pytest.fixture
 def smollm2_comments(default_model):
-    with Server(default_model, "--kv-cache-memory-bytes", "64Mi", "--max-num-seqs", "1", "--sse-keep-alive-interval", "1", timeout=120) as server:
+    with Server(
+        default_model,
+        "--kv-cache-memory-bytes",
+        "64Mi",
+        "--max-num-seqs",
+        "1",
+        "--sse-keep-alive-interval",
+        "1",
+        timeout=120,
+    ) as server:
         yield server
 
 
@@ -294,7 +316,9 @@ def test_leaving_while_queued(default_model):
             running.head()
             queued = [Connection(server) for _ in range(20)]
             for i, c in enumerate(queued):
-                c.request("POST", PATHS[i % 2], json.dumps({**body_of(PATHS[i % 2]), **LONG, "stream": i % 3 == 0}).encode())
+                c.request(
+                    "POST", PATHS[i % 2], json.dumps({**body_of(PATHS[i % 2]), **LONG, "stream": i % 3 == 0}).encode()
+                )
             server.wait_metric("vllm:num_requests_waiting", lambda n: n == 20)
             for i, c in enumerate(queued):
                 c.reset() if i % 2 else c.close()
@@ -311,7 +335,11 @@ def test_many_leave_at_once(tiny):
     def leave(i):
         for k in range(5):
             with Connection(tiny) as c:
-                c.request("POST", PATHS[i % 2], json.dumps({**body_of(PATHS[i % 2], f"{i} {k}"), **LONG, "stream": i % 4 < 2}).encode())
+                c.request(
+                    "POST",
+                    PATHS[i % 2],
+                    json.dumps({**body_of(PATHS[i % 2], f"{i} {k}"), **LONG, "stream": i % 4 < 2}).encode(),
+                )
                 if i % 3 == 0:
                     c.head()
                 c.reset() if i % 5 else c.close()
@@ -335,8 +363,14 @@ def test_slow_reader_hurts_only_itself(tiny_model):
     with Server(tiny_model, "--kv-cache-memory-bytes", "32Mi") as server:
         slow = server.connect()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # the kernel takes little
-        body = json.dumps({"prompt": "a", "max_tokens": 4000, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
-        slow.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        body = json.dumps(
+            {"prompt": "a", "max_tokens": 4000, "ignore_eos": True, "stream": True, "logprobs": 20}
+        ).encode()
+        slow.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
         time.sleep(1)
         done = server.metrics()["vllm:generation_tokens_total"]
         assert done < 3900  # it is not scheduled while its reader is behind
@@ -361,8 +395,14 @@ def test_reader_that_takes_nothing(tiny_model):
     with Server(tiny_model, "--kv-cache-memory-bytes", "32Mi") as server:
         stuck = server.connect(60)
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        body = json.dumps({"prompt": "a", "max_tokens": 4000, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
-        stuck.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        body = json.dumps(
+            {"prompt": "a", "max_tokens": 4000, "ignore_eos": True, "stream": True, "logprobs": 20}
+        ).encode()
+        stuck.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
         time.sleep(20)
         assert server.metrics()["quire_kv_blocks_used"] > 0
         server.wait_metric("quire_slow_readers_total", lambda n: n == 1, seconds=20)
