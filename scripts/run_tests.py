@@ -79,7 +79,8 @@ def build(kind):
     if code == 0:
         targets = ["fuzz_targets"] if kind == "fuzz" else []
         code, output = run(["ninja", "-C", folder, *targets], f"{kind}-build", 1800)
-    return Part(f"{kind} build", failed=1, details=tail(output)) if code else None
+    wrong = "\n".join(line for line in output.splitlines() if not re.match(r"\[\d+/\d+\] ", line))
+    return Part(f"{kind} build", failed=1, details=tail(wrong)) if code else None
 
 
 def read_junit(path, name, code, output):
@@ -162,7 +163,7 @@ def fuzz_one(binary, seconds):
     command = [str(binary), f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1",
                f"-artifact_prefix={found}/", *words, str(new), str(ROOT / "tests" / "fuzz" / "corpus" / binary.name)]
     code, output = run(command, binary.name, seconds + 120)
-    return Part(binary.name, passed=code == 0, failed=code != 0, details=tail(output) if code else "")
+    return Part(binary.name, passed=int(code == 0), failed=int(code != 0), details=tail(output) if code else "")
 
 
 def fuzz(seconds):
