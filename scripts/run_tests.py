@@ -49,6 +49,7 @@ class Part:
 
     def __init__(self, name, passed=0, failed=0, skipped=0, details=""):
         self.name, self.passed, self.failed, self.skipped, self.details = name, passed, failed, skipped, details
+        self.retried = 0  # of the passed ones: only on the second run
 
 
 def run(command, log, timeout_s, env=None):
@@ -89,8 +90,12 @@ def read_junit(path, name, code, output):
         cases = list(xml.parse(path).getroot().iter("testcase"))
     except (OSError, xml.ParseError):
         cases = []
+    # pytest lists a test that was run again twice, ctest only says so in its output; the last run counts
+    last = {(case.get("classname"), case.get("name")): case for case in cases}
+    again = {case.get("name") for case in cases if case not in last.values()}
+    again |= set(re.findall(r"Test +#\d+: (\S+) \.*[\w ]*\*\*\*", output))
     part, details = Part(name), []
-    for case in cases:
+    for case in last.values():
         kinds = {child.tag for child in case}
         title = f"{case.get('classname', '')} {case.get('name')}".strip()
         if "failure" in kinds or "error" in kinds or case.get("status") == "fail":
@@ -101,6 +106,7 @@ def read_junit(path, name, code, output):
             part.skipped += 1
         else:
             part.passed += 1
+            part.retried += case.get("name") in again
         # a cmocka program goes on after a check that it cannot make here, and says so
         part.skipped += len(re.findall(r"^SKIPPED: ", case.findtext("system-out") or "", re.MULTILINE))
     if not cases or (code and not part.failed):  # nothing ran, or the runner itself failed
@@ -118,8 +124,7 @@ def ctest(kind, name, label=None):
     junit = LOGS / f"{name}.xml"
     junit.unlink(missing_ok=True)
     command = ["ctest", "--test-dir", BUILDS[kind][0], "-j", str(JOBS), "--output-on-failure", "--no-tests=error",
-               "--repeat", "until-pass:2",
-               "--output-junit", str(junit), "--test-output-size-passed", "65536"]
+               "--repeat", "until-pass:2", "--output-junit", str(junit), "--test-output-size-passed", "65536"]
     code, output = run(command + (["-L", label] if label else []), name, 7200)
     return [read_junit(junit, name, code, output)]
 
@@ -146,9 +151,8 @@ def e2e(kind, name, options, env):
         return [failure]
     junit = LOGS / f"{name}.xml"
     junit.unlink(missing_ok=True)
-    command = [".venv/bin/python", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--reruns", "1", "--junit-xml", str(junit),
-               *options,
-               "tests/e2e"]
+    command = [".venv/bin/python", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--reruns", "1",
+               "--junit-xml", str(junit), *options, "tests/e2e"]
     code, output = run(command, name, 3600, {"QUIRE_BIN": str(ROOT / BUILDS[kind][0] / "quire"), **env})
     return [read_junit(junit, name, code, output)]
 
@@ -179,6 +183,7 @@ def fuzz(seconds):
 
 def show(part, seconds):
     counts = f"{part.passed} passed, {part.failed} failed" + (f", {part.skipped} skipped" if part.skipped else "")
+    counts += f", {part.retried} on a second run" if part.retried else ""
     print(f"{part.name:<32} {counts:<36} {seconds:6.1f} s", flush=True)
     if part.failed and part.details:
         print(part.details, flush=True)
