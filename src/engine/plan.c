@@ -20,7 +20,7 @@
 /* What the process takes besides the other rows and what it has taken already: stacks, connections, small
  * allocations and their fragmentation. */
 #define REST_BYTES   (16u << 20)
-#define QUEUED_BYTES 4096u /* a waiting request of usual size */
+#define QUEUED_BYTES 24576u /* a waiting request of usual size: pages of its arrays, body and connection */
 
 /* ---- configuration --------------------------------------------------------------------------------------
  */

@@ -48,7 +48,7 @@ void access_log_call(const struct call *c, unsigned status) {
         queue_us = u.queue_us > queue_us ? u.queue_us : queue_us;
         if (response_finish_name(a->finish)) reason = response_finish_name(a->finish);
     }
-    for (size_t i = 0; i < c->n_prompts; i++) prompt += c->prompts[i].ids.n;
+    for (size_t i = 0; i < c->n_prompts; i++) prompt += c->prompts[i].n_tokens;
     if (exchange_gone(c->x)) reason = "gone";
     log_write(c->serve->config.log, LOG_INFO,
               "%s %s %s %.200s %u queue_ms=%.1f ttft_ms=%.1f total_ms=%.1f prompt=%zu cached=%zu output=%zu "

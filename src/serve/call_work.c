@@ -59,6 +59,18 @@ static int submit_answer(struct call *c, struct answer *a) {
     return rc;
 }
 
+/* The engine has copied what it needs. */
+static void forget(struct call *c) {
+    const struct request *r = &c->request;
+    bool shows_ids = r->sampling.n_prompt_logprobs >= 0 || r->return_token_ids;
+    if (r->echo) return;
+    request_forget(&c->request);
+    for (size_t i = 0; i < c->n_prompts; i++) {
+        c->prompts[i].text = NULL;
+        if (!shows_ids) token_buf_free(&c->prompts[i].ids);
+    }
+}
+
 static void submit_all(struct call *c) {
     size_t n = c->n_prompts * c->request.n;
     if (hold_scores(c)) return;
@@ -76,9 +88,7 @@ static void submit_all(struct call *c) {
         else
             submit_answer(c, a);
     }
-    if (c->request.echo) return;
-    request_forget(&c->request); /* the engine has copied what it needs */
-    for (size_t i = 0; i < c->n_prompts; i++) c->prompts[i].text = NULL;
+    forget(c);
 }
 
 /* ---- answers without generation ---- */

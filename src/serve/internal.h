@@ -136,7 +136,8 @@ void answer_free(struct answer *a);
 
 /* ---- prompt.c: what a worker does ---- */
 struct token_prompt {
-    struct token_buf ids;
+    struct token_buf ids; /* freed after submission where nobody will show them */
+    size_t n_tokens;
     const char *text; /* for echo; NULL: made from ids */
     size_t len;
 };

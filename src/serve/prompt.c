@@ -149,7 +149,8 @@ int prompt_build(const struct serve *s, struct request *r, struct token_prompt *
     for (size_t i = 0; i < count && !rc; i++) {
         rc = r->messages ? build_chat(s, r, &prompts[i], err)
                          : build_text(s, r, &r->prompts[i], &prompts[i], err);
-        if (!rc && generates) rc = check_length(s, r, prompts[i].ids.n, err);
+        prompts[i].n_tokens = prompts[i].ids.n;
+        if (!rc && generates) rc = check_length(s, r, prompts[i].n_tokens, err);
     }
     if (rc) {
         prompt_free(prompts, count);

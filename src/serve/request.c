@@ -97,19 +97,39 @@ int request_parse(enum request_kind kind, const char *body, size_t len, const st
     return rc;
 }
 
+/* Moves what is still needed to an arena of its own. Without memory for it, all stays where it is. */
+static void shrink(struct request *r) {
+    struct quire_sampling *s = &r->sampling;
+    struct arena kept;
+    arena_init(&kept, 256, 0);
+    char *model = r->model ? arena_strndup(&kept, r->model, strlen(r->model)) : NULL;
+    uint32_t *ids = arena_array(&kept, s->n_stop_token_ids, sizeof *ids);
+    if ((r->model && !model) || !ids) {
+        arena_free(&kept);
+        return;
+    }
+    if (s->n_stop_token_ids) memcpy(ids, s->stop_token_ids, s->n_stop_token_ids * sizeof *ids);
+    arena_free(&r->arena);
+    r->arena = kept;
+    r->model = model;
+    s->stop_token_ids = ids;
+}
+
 void request_forget(struct request *r) {
     json_decref(r->root);
     r->root = r->messages = r->tools = r->documents = r->template_kwargs = NULL;
     r->prompts = NULL;
-    r->n_prompts = 0;
-    r->sampling.n_stop = 0;
-    r->sampling.stop = NULL;
     r->cache_salt = NULL;
+    r->sampling.stop = NULL;
+    r->sampling.bias = NULL;
+    r->n_prompts = r->sampling.n_stop = r->sampling.n_bias = 0;
+    shrink(r);
 }
 
 void request_free(struct request *r) {
-    request_forget(r);
+    json_decref(r->root);
     arena_free(&r->arena);
+    *r = (struct request){0};
 }
 
 void request_print_fields(FILE *out) {

@@ -67,8 +67,8 @@ struct request {
 int request_parse(enum request_kind kind, const char *body, size_t len, const struct request_limits *limits,
                   struct request *out, struct error *err);
 void request_free(struct request *r);
-/* Frees the JSON, and with it prompts, messages and what else points into it; model and sampling stay, but
- * for stop strings and the cache salt. */
+/* Frees everything that only submission needs: JSON, prompts, messages, stop strings, biases, salt. The
+ * model's name, the other sampling parameters and stop token ids stay. */
 void request_forget(struct request *r);
 
 /* One line for each field of the table: name, endpoints, type, what is allowed. For the docs. */

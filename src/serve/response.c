@@ -42,7 +42,7 @@ static void usage(const struct call *c, struct json_out *j) {
         completion += a->n_tokens; /* the engine may be ahead of what has been delivered */
         /* A prompt is one prompt, however many choices it gets. */
         if (a->index % c->request.n) continue;
-        prompt += c->prompts[a->prompt].ids.n;
+        prompt += c->prompts[a->prompt].n_tokens;
         cached += u.cached_tokens;
     }
     json_out_key(j, "usage");

@@ -213,6 +213,15 @@ def test_resident_memory_is_as_planned(default_model):
                     timeout=300,
                 ),
             )
+            for words in (10, 700):  # a full queue
+                body = {"messages": [{"role": "user", "content": "tell me " * words}], "stream": True}
+                held = [Connection(server, 120) for _ in range(1080)]
+                for c in held:
+                    c.request("POST", "/v1/chat/completions", json.dumps(body).encode())
+                server.wait_metric("vllm:num_requests_waiting", lambda n: n > 1000, seconds=60)
+                for c in held:
+                    c.reset()
+                server.wait_idle(60)
         finally:
             stop.set()
             watcher.join()
