@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """Measures the kernels and the server; with LLAMA_SERVER=PATH also llama.cpp's server, in the same run on the same file.
 
-usage: bench.py [--model MODEL] [--streams 1,8,32] [--rounds 3] [--threads N] [--no-kernels] [--require 1:0.7,32:2]
+usage: bench.py [--model MODEL] [--streams 1,8,32] [--rounds 5] [--threads N] [--shape 128,64] [--no-kernels] [--require 1:0.7,32:2]
+                [--keep NAME]
 
-Each request has 128 prompt tokens of its own (random ids, so that nothing is shared) and 64 output tokens; a run is 4 requests
-for each stream, at least 8. The servers take turns, round by round, and medians are shown: output tokens over the time of the
+Each request has prompt tokens of its own (random ids, so that nothing is shared): 128 in and 64 out unless --shape says
+otherwise; a run is 4 requests for each stream, at least 8. The servers take turns, round by round, and medians are shown: output tokens over the time of the
 whole run, time to the first token, time between tokens. --require makes a smaller ratio to llama.cpp a failure.
-The figures also go to build/bench.json."""
+The figures also go to build/bench.json; --keep NAME puts them, with what the machine is, into bench/results/NAME.json, from
+which scripts/bench_docs.py makes the tables of docs/benchmarks.md."""
 
 import argparse
 import concurrent.futures
+import datetime
 import http.client
 import json
 import os
 import pathlib
 import random
+import re
 import socket
 import statistics
 import subprocess
@@ -22,7 +26,6 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROMPT_TOKENS, OUTPUT_TOKENS = 128, 64
 
 
 class Server:
@@ -56,9 +59,9 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
 
-    def one(self, prompt):
+    def one(self, prompt, n_out):
         """One streamed completion on a connection of its own. Returns the times of its tokens, from the start."""
-        body = {"model": "bench", "prompt": prompt, "max_tokens": OUTPUT_TOKENS, "temperature": 0, "stream": True,
+        body = {"model": "bench", "prompt": prompt, "max_tokens": n_out, "temperature": 0, "stream": True,
                 "ignore_eos": True, "stream_options": {"include_usage": True}, **self.extra}
         start, times, usage = time.perf_counter(), [], None
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
@@ -74,8 +77,8 @@ class Server:
                 times.append(time.perf_counter() - start)
             usage = event.get("usage") or usage
         connection.close()
-        if not usage or usage["completion_tokens"] != OUTPUT_TOKENS or usage["prompt_tokens"] != PROMPT_TOKENS:
-            raise RuntimeError(f"{self.name}: wanted {PROMPT_TOKENS} + {OUTPUT_TOKENS} tokens, usage is {usage}")
+        if not usage or usage["completion_tokens"] != n_out or usage["prompt_tokens"] != len(prompt):
+            raise RuntimeError(f"{self.name}: wanted {len(prompt)} + {n_out} tokens, usage is {usage}")
         return times
 
 
@@ -85,17 +88,18 @@ def free_port():
         return s.getsockname()[1]
 
 
-def measure(server, streams, seed):
+def measure(server, streams, shape, seed):
+    n_in, n_out = shape
     rng = random.Random(seed)
-    prompts = [[rng.randrange(1000, 40000) for _ in range(PROMPT_TOKENS)] for _ in range(max(8, 4 * streams))]
+    prompts = [[rng.randrange(1000, 40000) for _ in range(n_in)] for _ in range(max(8, 4 * streams))]
     start = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(streams) as pool:
-        runs = list(pool.map(server.one, prompts))
+        runs = list(pool.map(lambda prompt: server.one(prompt, n_out), prompts))
     seconds = time.perf_counter() - start
     return {
-        "tok_s": len(prompts) * OUTPUT_TOKENS / seconds,
+        "tok_s": len(prompts) * n_out / seconds,
         "ttft_ms": 1000 * statistics.median(times[0] for times in runs),
-        "tpot_ms": 1000 * statistics.median((times[-1] - times[0]) / (OUTPUT_TOKENS - 1) for times in runs),
+        "tpot_ms": 1000 * statistics.median((times[-1] - times[0]) / max(n_out - 1, 1) for times in runs),
     }
 
 
@@ -124,7 +128,9 @@ def bench_kernels():
     checker = ROOT / "build" / "tests" / "kern" / "kern_check"
     subprocess.run(["cmake", "-S", ".", "-B", "build", "-DQUIRE_TESTS=ON"], stdout=subprocess.DEVNULL, check=True)
     subprocess.run(["ninja", "-C", "build", "--quiet", "kern_check"], check=True)
-    subprocess.run([checker, "--bench"], check=True)
+    out = subprocess.run([checker, "--bench"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    print(out, end="", flush=True)
+    return out.splitlines()
 
 
 def bench_servers(args):
@@ -133,12 +139,12 @@ def bench_servers(args):
     try:
         for server in servers:
             server.wait()
-            measure(server, 1, 0)  # warm
+            measure(server, 1, args.shape, 0)  # warm
         for streams in args.streams:
             rounds = {server.name: [] for server in servers}
             for number in range(args.rounds):
                 for server in servers:
-                    rounds[server.name].append(measure(server, streams, f"{streams}/{number}"))
+                    rounds[server.name].append(measure(server, streams, args.shape, f"{streams}/{number}"))
             for name, runs in rounds.items():
                 row = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
                 row["tok_s_range"] = [min(run["tok_s"] for run in runs), max(run["tok_s"] for run in runs)]
@@ -163,19 +169,56 @@ def show(streams, rows):
         print(f"{'':12} ratio      {ratio(rows):8.2f} x", flush=True)
 
 
+def first_line(command):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout.split("\n")[0]
+
+
+def processor():
+    """What the kernel calls the processor, and which of the instruction sets that matter it has."""
+    fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M))
+    known = ["avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16"]
+    return {"cpu": fields.get("model name", "unknown"), "isa": [f for f in known if f in fields.get("flags", "").split()],
+            "cores": len(os.sched_getaffinity(0))}
+
+
+def description(args):
+    """Everything needed to read the figures later."""
+    log = (ROOT / "build" / "bench-quire.log").read_text()
+    path = re.search(r"^\w+, (\w+), \d+ threads, (\w+),", log, re.M)
+    llama = os.environ.get("LLAMA_SERVER")
+    return {"date": datetime.date.today().isoformat(), **processor(), "path": path[1], "dtype": path[2],
+            "model": pathlib.Path(model_file(args.model)).name, "threads": args.threads, "rounds": args.rounds,
+            "prompt_tokens": args.shape[0], "output_tokens": args.shape[1],
+            "commit": first_line(["git", "rev-parse", "--short", "HEAD"]),
+            "versions": {"quire": first_line(["build/quire", "--version"]),
+                         **({"llama.cpp": first_line([llama, "--version"])} if llama else {})}}
+
+
+def keep(args, results, kernel_lines):
+    record = {**description(args), "streams": results,
+              "limits": [line.split("limits, ")[1] for line in kernel_lines if "limits, " in line], "kernels": kernel_lines}
+    path = ROOT / "bench" / "results" / f"{args.keep}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"kept in {path.relative_to(ROOT)}")
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--streams", default="1,8,32", type=lambda text: [int(n) for n in text.split(",")])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--shape", default="128,64", type=lambda text: [int(n) for n in text.split(",")])
+    parser.add_argument("--keep", default="")
     parser.add_argument("--no-kernels", action="store_true")
     parser.add_argument("--require", default="", type=lambda text: [pair.split(":") for pair in text.split(",") if pair])
     args = parser.parse_args()
     os.chdir(ROOT)
-    if not args.no_kernels:
-        bench_kernels()
+    kernel_lines = [] if args.no_kernels else bench_kernels()
     results = bench_servers(args)
+    if args.keep:
+        keep(args, results, kernel_lines)
     (ROOT / "build" / "bench.json").write_text(json.dumps(results, indent=1) + "\n")
     missed = [(n, least) for n, least in args.require if (ratio(results[n]) or 0) < float(least)]
     for n, least in missed:
