@@ -29,12 +29,13 @@ struct pool {
     size_t n_threads, n_started;
     pthread_t *threads; /* [n_threads - 1] */
 
-    pool_fn *fn;
+    pool_fn *first, *fn;
     void *ctx;
-    size_t n_items;
+    size_t n_first, n_items; /* n_items: with those of first */
 
     _Alignas(64) _Atomic uint32_t epoch;
     _Alignas(64) _Atomic size_t next;      /* item */
+    _Alignas(64) _Atomic uint32_t n_done;  /* items of first */
     _Alignas(64) _Atomic uint32_t running; /* helpers that may be looking at the region */
     _Alignas(64) _Atomic uint32_t n_sleeping;
     _Atomic uint32_t caller_sleeps;
@@ -72,11 +73,26 @@ static bool wait_actively(_Atomic uint32_t *word, uint32_t seen) {
     }
 }
 
+/* Whoever has taken an item of first is at work on it, so this ends. */
+static void wait_for_first(struct pool *p) {
+    uint32_t done;
+    while ((done = atomic_load(&p->n_done)) < p->n_first) wait_actively(&p->n_done, done);
+}
+
 static void take_items(struct pool *p, size_t thread) {
-    pool_fn *fn = p->fn;
+    size_t n_first = p->n_first, n = p->n_items, item;
     void *ctx = p->ctx;
-    size_t n = p->n_items, item;
-    while ((item = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < n) fn(ctx, item, thread);
+    bool waited = !n_first;
+    while ((item = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < n) {
+        if (item < n_first) {
+            p->first(ctx, item, thread);
+            atomic_fetch_add(&p->n_done, 1);
+            continue;
+        }
+        if (!waited) wait_for_first(p);
+        waited = true;
+        p->fn(ctx, item - n_first, thread);
+    }
 }
 
 static void helper_wait(struct pool *p, uint32_t seen) {
@@ -98,14 +114,16 @@ static void *helper_main(void *arg) {
     uint32_t seen = 0;
     for (;;) {
         helper_wait(p, seen);
-        if (atomic_load(&p->stop)) return NULL;
         /* Announced before the state is read: once the caller has closed the region and then sees no one
          * running, no helper can be in it. */
         atomic_fetch_add(&p->running, 1);
         uint32_t epoch = atomic_load(&p->epoch);
+        /* Read after the epoch: whoever has seen the last one, and would wait for another, knows it was. */
+        bool stop = atomic_load(&p->stop);
         if (epoch & 1) take_items(p, thread);
         if (atomic_fetch_sub(&p->running, 1) == 1 && atomic_load(&p->caller_sleeps))
             futex_wake(&p->running, 1);
+        if (stop) return NULL;
         seen = epoch;
     }
 }
@@ -121,13 +139,21 @@ static void wait_for_helpers(struct pool *p) {
 }
 
 void pool_run(struct pool *p, size_t n_items, pool_fn *fn, void *ctx) {
-    if (n_items <= 1 || p->n_threads == 1) {
+    pool_run_after(p, 0, NULL, n_items, fn, ctx);
+}
+
+void pool_run_after(struct pool *p, size_t n_first, pool_fn *first, size_t n_items, pool_fn *fn, void *ctx) {
+    if ((n_first <= 1 && n_items <= 1) || p->n_threads == 1) {
+        for (size_t i = 0; i < n_first; i++) first(ctx, i, 0);
         for (size_t i = 0; i < n_items; i++) fn(ctx, i, 0);
         return;
     }
+    p->first = first;
     p->fn = fn;
     p->ctx = ctx;
-    p->n_items = n_items;
+    p->n_first = n_first;
+    p->n_items = n_items += n_first;
+    atomic_store_explicit(&p->n_done, 0, memory_order_relaxed);
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     atomic_fetch_add(&p->epoch, 1);
     if (atomic_load(&p->n_sleeping)) {

@@ -33,6 +33,23 @@ static void mark(void *ctx, size_t item, size_t thread) {
     if (thread >= t->n_threads) atomic_fetch_add(&t->wrong_thread, 1);
 }
 
+/* Plain memory: what comes first is seen by what comes after, by the pool's own synchronisation. */
+struct stages {
+    size_t first[64], n_first, then[64], round;
+};
+
+static void prepare(void *ctx, size_t item, size_t thread) {
+    struct stages *s = ctx;
+    s->first[item] = s->round + item;
+}
+
+static void add_up(void *ctx, size_t item, size_t thread) {
+    struct stages *s = ctx;
+    size_t sum = item;
+    for (size_t i = 0; i < s->n_first; i++) sum += s->first[i];
+    s->then[item] = sum;
+}
+
 static struct pool *open_pool(size_t n) {
     struct pool *p = NULL;
     struct error err = {0};
@@ -52,6 +69,23 @@ static void each_item_runs_once(void **state) {
             pool_run(p, items, mark, &t);
             for (size_t i = 0; i < MAX_ITEMS; i++) assert_int_equal(t.seen[i], i < items);
             assert_int_equal(t.wrong_thread, 0);
+        }
+        pool_close(p);
+    }
+}
+
+static void first_items_come_first(void **state) {
+    for (size_t threads = 1; threads <= 5; threads++) {
+        struct pool *p = open_pool(threads);
+        for (size_t round = 1; round < 4000; round++) {
+            struct stages s = {.n_first = round % 7 * (round % 5), .round = round};
+            size_t n_then = round % 9;
+            pool_run_after(p, s.n_first, prepare, n_then, add_up, &s);
+            size_t sum = s.n_first * round + s.n_first * (s.n_first - 1) / 2;
+            for (size_t i = 0; i < 64; i++) {
+                assert_int_equal(s.first[i], i < s.n_first ? round + i : 0);
+                assert_int_equal(s.then[i], i < n_then ? sum + i : 0);
+            }
         }
         pool_close(p);
     }
@@ -83,6 +117,16 @@ static double cpu_seconds(void) {
     getrusage(RUSAGE_SELF, &u);
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+/* Helpers that are just leaving a region see that the pool closes. */
+static void closing_after_a_region_ends(void **state) {
+    struct relay r[2] = {0};
+    for (size_t i = 0; i < 4000; i++) {
+        struct pool *p = open_pool(3);
+        for (size_t n = 0; n <= i % 4; n++) pool_run(p, 3, pass_on, r);
+        pool_close(p);
+    }
 }
 
 static void idle_pool_uses_no_cpu(void **state) {
@@ -170,8 +214,12 @@ static void quotas_of_control_groups(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_item_runs_once),      cmocka_unit_test(regions_follow_one_another),
-        cmocka_unit_test(idle_pool_uses_no_cpu),    cmocka_unit_test(threads_that_do_not_start_are_an_error),
+        cmocka_unit_test(each_item_runs_once),
+        cmocka_unit_test(first_items_come_first),
+        cmocka_unit_test(regions_follow_one_another),
+        cmocka_unit_test(closing_after_a_region_ends),
+        cmocka_unit_test(idle_pool_uses_no_cpu),
+        cmocka_unit_test(threads_that_do_not_start_are_an_error),
         cmocka_unit_test(quotas_of_control_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
