@@ -66,6 +66,16 @@ struct backend_rope {
 
 enum backend_activation { BACKEND_SWIGLU };
 
+/* What a product multiplies, made from rows at hand on the way to its packed form. At most one of norm and up
+ * is set. */
+struct backend_input {
+    const struct backend_buffer *x;    /* [n_rows][width] */
+    const struct backend_buffer *norm; /* [width] or NULL: weights of an RMS norm that x goes through */
+    float norm_eps;
+    const struct backend_buffer *up; /* [n_rows][width] or NULL: the input is activation(x) * up */
+    enum backend_activation activation;
+};
+
 struct backend_ops {
     void (*close)(struct backend *b);
 
@@ -112,12 +122,10 @@ struct backend_ops {
     /* ---- operations; x, y: [n_rows][width] float ---- */
     void (*embed)(struct backend *b, struct backend_buffer *y, const struct backend_matrix *table,
                   const uint32_t *tokens, size_t n_rows, float scale);
-    void (*rms_norm)(struct backend *b, struct backend_buffer *y, const struct backend_buffer *x,
-                     const struct backend_buffer *weight, size_t n_rows, size_t width, float eps);
-    /* y[i] = x · w[i]ᵀ for n_outputs matrices of one input, which is packed once. add: y[i] is added to. */
+    /* y[i] = input · w[i]ᵀ for n_outputs matrices of one input, which is made once. add: y[i] is added to. */
     void (*matmul)(struct backend *b, struct backend_buffer *const *y, const struct backend_matrix *const *w,
-                   const struct backend_buffer *const *bias, size_t n_outputs, const struct backend_buffer *x,
-                   size_t n_rows, bool add);
+                   const struct backend_buffer *const *bias, size_t n_outputs,
+                   const struct backend_input *input, size_t n_rows, bool add);
     /* Rotates q and k in place, then stores k and v of each row in its slot. table: [max_positions][n_rot]
      * cosines and sines, see backend_rope. norms: per-head RMS norm weights of q and k before rotation, NULL
      * = none. */
@@ -129,9 +137,6 @@ struct backend_ops {
     void (*attention)(struct backend *b, struct backend_buffer *y, const struct backend_buffer *q,
                       const struct backend_attention *a, const struct backend_kv *kv,
                       const struct batch *batch, size_t first_row, size_t n_rows);
-    void (*activation)(struct backend *b, enum backend_activation kind, struct backend_buffer *y,
-                       const struct backend_buffer *gate, const struct backend_buffer *up, size_t n_rows,
-                       size_t width);
     /* dst row i = src row rows[i] */
     void (*gather_rows)(struct backend *b, struct backend_buffer *dst, size_t dst_row,
                         const struct backend_buffer *src, const uint32_t *rows, size_t n_rows, size_t width);

@@ -14,15 +14,19 @@ struct pass {
     size_t first_row, n_rows; /* the panel */
 };
 
-static void product(struct pass *p, enum panel y, struct weight *w, struct weight *bias, enum panel x,
-                    bool add) {
+static void product(struct pass *p, enum panel y, const struct weight *w, const struct weight *bias,
+                    const struct backend_input *input, bool add) {
     p->ops->matmul(p->m->b, &p->m->panels[y], (const struct backend_matrix *const[]){w->matrix},
-                   (const struct backend_buffer *const[]){bias->vector}, 1, p->m->panels[x], p->n_rows, add);
+                   (const struct backend_buffer *const[]){bias->vector}, 1, input, p->n_rows, add);
 }
 
-static void norm(struct pass *p, enum panel y, enum panel x, const struct weight *w) {
-    const struct model_spec *s = &p->m->spec;
-    p->ops->rms_norm(p->m->b, p->m->panels[y], p->m->panels[x], w->vector, p->n_rows, s->n_embd, s->norm_eps);
+static struct backend_input plain(const struct pass *p, enum panel x) {
+    return (struct backend_input){.x = p->m->panels[x]};
+}
+
+static struct backend_input normalised(const struct pass *p, enum panel x, const struct weight *norm) {
+    return (struct backend_input){
+        .x = p->m->panels[x], .norm = norm->vector, .norm_eps = p->m->spec.norm_eps};
 }
 
 static void attention_block(struct pass *p, size_t layer) {
@@ -30,13 +34,13 @@ static void attention_block(struct pass *p, size_t layer) {
     const struct model_spec *s = &m->spec;
     struct weight *w = m->layers[layer];
     struct backend_buffer **panels = m->panels;
-    norm(p, PANEL_MIXED, PANEL_X, &w[W_ATTN_NORM]);
+    struct backend_input x = normalised(p, PANEL_X, &w[W_ATTN_NORM]), mixed = plain(p, PANEL_MIXED);
     p->ops->matmul(
         m->b, (struct backend_buffer *const[]){panels[PANEL_Q], panels[PANEL_K], panels[PANEL_V]},
         (const struct backend_matrix *const[]){w[W_ATTN_Q].matrix, w[W_ATTN_K].matrix, w[W_ATTN_V].matrix},
         (const struct backend_buffer *const[]){w[W_ATTN_Q_BIAS].vector, w[W_ATTN_K_BIAS].vector,
                                                w[W_ATTN_V_BIAS].vector},
-        3, panels[PANEL_MIXED], p->n_rows, false);
+        3, &x, p->n_rows, false);
     struct backend_attention a = {.group = s->layers[layer].kv_group,
                                   .layer = s->layers[layer].kv_layer,
                                   .n_heads = s->n_heads,
@@ -55,21 +59,21 @@ static void attention_block(struct pass *p, size_t layer) {
                           p->first_row, p->n_rows);
     p->ops->attention(m->b, panels[PANEL_MIXED], panels[PANEL_Q], &a, p->kv, p->batch, p->first_row,
                       p->n_rows);
-    product(p, PANEL_X, &w[W_ATTN_OUT], &w[W_ATTN_OUT_BIAS], PANEL_MIXED, true);
+    product(p, PANEL_X, &w[W_ATTN_OUT], &w[W_ATTN_OUT_BIAS], &mixed, true);
 }
 
 static void feed_forward_block(struct pass *p, size_t layer) {
     struct model *m = p->m;
     struct weight *w = m->layers[layer];
     struct backend_buffer **panels = m->panels;
-    norm(p, PANEL_MIXED, PANEL_X, &w[W_FFN_NORM]);
+    struct backend_input x = normalised(p, PANEL_X, &w[W_FFN_NORM]);
     p->ops->matmul(m->b, (struct backend_buffer *const[]){panels[PANEL_GATE], panels[PANEL_UP]},
                    (const struct backend_matrix *const[]){w[W_FFN_GATE].matrix, w[W_FFN_UP].matrix},
                    (const struct backend_buffer *const[]){w[W_FFN_GATE_BIAS].vector, w[W_FFN_UP_BIAS].vector},
-                   2, panels[PANEL_MIXED], p->n_rows, false);
-    p->ops->activation(m->b, m->spec.activation, panels[PANEL_GATE], panels[PANEL_GATE], panels[PANEL_UP],
-                       p->n_rows, m->spec.n_ff);
-    product(p, PANEL_X, &w[W_FFN_DOWN], &w[W_FFN_DOWN_BIAS], PANEL_GATE, true);
+                   2, &x, p->n_rows, false);
+    struct backend_input gated = {
+        .x = panels[PANEL_GATE], .up = panels[PANEL_UP], .activation = m->spec.activation};
+    product(p, PANEL_X, &w[W_FFN_DOWN], &w[W_FFN_DOWN_BIAS], &gated, true);
 }
 
 /* Copies the panel's rows whose logits are wanted behind those kept so far. */
@@ -101,8 +105,6 @@ void model_forward(struct model *m, struct backend_kv *kv, const struct batch *b
         }
         n_kept = keep_rows(&p, n_kept);
     }
-    p.n_rows = n_kept;
-    norm(&p, PANEL_KEPT, PANEL_KEPT, &m->global[W_OUTPUT_NORM]);
 }
 
 struct backend_buffer *model_logits(struct model *m, size_t first, size_t n) {
@@ -111,6 +113,7 @@ struct backend_buffer *model_logits(struct model *m, size_t first, size_t n) {
     assert(n <= m->max_logit_rows && first + n <= m->max_kept_rows);
     for (size_t i = 0; i < n; i++) m->kept[i] = (uint32_t)(first + i);
     p.ops->gather_rows(m->b, m->panels[PANEL_MIXED], 0, m->panels[PANEL_KEPT], m->kept, n, m->spec.n_embd);
-    product(&p, PANEL_LOGITS, output, &none, PANEL_MIXED, false);
+    struct backend_input kept = normalised(&p, PANEL_MIXED, &m->global[W_OUTPUT_NORM]);
+    product(&p, PANEL_LOGITS, output, &none, &kept, false);
     return m->panels[PANEL_LOGITS];
 }

@@ -40,6 +40,7 @@ static struct cpu_scratch lay_out(const struct kern *k, const struct backend_cpu
     s.n_partials = size_max(PARTIAL_FLOATS, o->max_heads * s.n_parts * (o->max_head_dim + 2));
 
     carve(&s.thread_bytes, &s.mm, kern_mm_scratch(o->max_width) * sizeof(float));
+    carve(&s.thread_bytes, &s.row, o->max_width * sizeof(float));
     carve(&s.thread_bytes, &s.attn, attention_thread_bytes(s.n_queries, s.n_parts));
     carve(&s.thread_bytes, &s.sample, sample_thread_bytes(o->max_vocab));
 
@@ -146,11 +147,9 @@ static const struct backend_ops CPU_OPS = {
     .kv_export = cpu_kv_export,
     .kv_import = cpu_kv_import,
     .embed = cpu_embed,
-    .rms_norm = cpu_rms_norm,
     .matmul = cpu_matmul,
     .rope_kv_write = cpu_rope_kv_write,
     .attention = cpu_attention,
-    .activation = cpu_activation,
     .gather_rows = cpu_gather_rows,
     .sample = cpu_sample,
 };

@@ -42,6 +42,7 @@ struct cpu_scratch {
 
     size_t thread_bytes; /* the following are offsets within a thread's part */
     size_t mm;           /* float [kern_mm_scratch] */
+    size_t row;          /* float [max_width] */
     size_t attn;         /* see attention.c */
     size_t sample;       /* see sample.c */
 };
@@ -87,7 +88,7 @@ void cpu_matrix_free(struct backend *b, struct backend_matrix *m);
 void cpu_embed(struct backend *b, struct backend_buffer *y, const struct backend_matrix *table,
                const uint32_t *tokens, size_t n_rows, float scale);
 void cpu_matmul(struct backend *b, struct backend_buffer *const *y, const struct backend_matrix *const *w,
-                const struct backend_buffer *const *bias, size_t n_outputs, const struct backend_buffer *x,
+                const struct backend_buffer *const *bias, size_t n_outputs, const struct backend_input *input,
                 size_t n_rows, bool add);
 
 /* kv.c */
@@ -109,15 +110,10 @@ static inline char *kv_chunk(const struct backend_kv *kv, size_t group, size_t p
 }
 
 /* rows.c */
-void cpu_rms_norm(struct backend *b, struct backend_buffer *y, const struct backend_buffer *x,
-                  const struct backend_buffer *weight, size_t n_rows, size_t width, float eps);
 void cpu_rope_kv_write(struct backend *b, struct backend_buffer *q, struct backend_buffer *k,
                        const struct backend_buffer *v, const struct backend_rope *rope,
                        const struct backend_attention *a, struct backend_kv *kv, const struct batch *batch,
                        size_t first_row, size_t n_rows);
-void cpu_activation(struct backend *b, enum backend_activation kind, struct backend_buffer *y,
-                    const struct backend_buffer *gate, const struct backend_buffer *up, size_t n_rows,
-                    size_t width);
 void cpu_gather_rows(struct backend *b, struct backend_buffer *dst, size_t dst_row,
                      const struct backend_buffer *src, const uint32_t *rows, size_t n_rows, size_t width);
 

@@ -15,9 +15,9 @@
 #define MATMUL_ITEM_BYTES       (24 * 1024)
 #define MATMUL_ITEMS_PER_THREAD 4
 
-/* Packing fewer input elements than this is not worth waking a thread. */
-#define PACK_INLINE_ELEMS 16384
-#define PACK_ITEM_ROWS    8
+/* Input elements of one item of packing. */
+#define PACK_ITEM_ELEMS 4096
+#define EMBED_ITEM_ROWS 8
 
 struct matmul_output {
     const struct kern_matrix *w;
@@ -30,8 +30,8 @@ struct matmul_job {
     const struct cpu_backend *c;
     struct matmul_output outputs[MATMUL_MAX_OUTPUTS];
     size_t n_outputs;
-    const float *x;
-    size_t width, n_rows;
+    const struct backend_input *input;
+    size_t width, n_rows, rows_per_pack;
     enum kern_act act;
     size_t act_row_bytes;
     char *acts;
@@ -39,11 +39,27 @@ struct matmul_job {
     bool add;
 };
 
+/* Row i of the input: x as it is, or made in this thread's scratch. */
+static const float *input_row(const struct matmul_job *j, size_t i, size_t thread) {
+    const struct backend_input *in = j->input;
+    const float *x = cpu_f32(in->x) + i * j->width;
+    float *row = cpu_thread_scratch(j->c, thread, j->c->at.row);
+    if (in->norm) {
+        j->c->kern->rms_norm(row, x, cpu_f32(in->norm), j->width, in->norm_eps);
+        return row;
+    }
+    if (!in->up) return x;
+    switch (in->activation) {
+    case BACKEND_SWIGLU: j->c->kern->swiglu(row, x, cpu_f32(in->up) + i * j->width, j->width); break;
+    }
+    return row;
+}
+
 static void pack_rows(void *ctx, size_t item, size_t thread) {
     const struct matmul_job *j = ctx;
-    size_t first = item * PACK_ITEM_ROWS, end = size_min(first + PACK_ITEM_ROWS, j->n_rows);
+    size_t first = item * j->rows_per_pack, end = size_min(first + j->rows_per_pack, j->n_rows);
     for (size_t i = first; i < end; i++)
-        j->c->kern->act_pack[j->act](j->acts + i * j->act_row_bytes, j->x + i * j->width, j->width);
+        j->c->kern->act_pack[j->act](j->acts + i * j->act_row_bytes, input_row(j, i, thread), j->width);
 }
 
 static void run_item(void *ctx, size_t item, size_t thread) {
@@ -86,24 +102,20 @@ static void divide(struct matmul_job *j) {
 
 /* The outputs whose weights take this kind of input. */
 static void run_kind(struct matmul_job *j) {
-    struct cpu_backend *c = (struct cpu_backend *)j->c;
-    j->act_row_bytes = c->kern->act_row_bytes(j->act, j->width);
-    size_t n_items = size_div_up(j->n_rows, PACK_ITEM_ROWS);
-    if (j->n_rows * j->width < PACK_INLINE_ELEMS)
-        for (size_t i = 0; i < n_items; i++) pack_rows(j, i, 0);
-    else
-        pool_run(c->pool, n_items, pack_rows, j);
+    j->act_row_bytes = j->c->kern->act_row_bytes(j->act, j->width);
+    j->rows_per_pack = size_max(PACK_ITEM_ELEMS / j->width, 1);
     divide(j);
-    pool_run(c->pool, size_div_up(j->n_rows, j->tile_rows) * j->items_per_tile, run_item, j);
+    pool_run_after(j->c->pool, size_div_up(j->n_rows, j->rows_per_pack), pack_rows,
+                   size_div_up(j->n_rows, j->tile_rows) * j->items_per_tile, run_item, j);
 }
 
 void cpu_matmul(struct backend *b, struct backend_buffer *const *y, const struct backend_matrix *const *w,
-                const struct backend_buffer *const *bias, size_t n_outputs, const struct backend_buffer *x,
+                const struct backend_buffer *const *bias, size_t n_outputs, const struct backend_input *input,
                 size_t n_rows, bool add) {
     struct cpu_backend *c = cpu_of(b);
     if (!n_rows || !n_outputs) return;
     struct matmul_job j = {.c = c,
-                           .x = cpu_f32(x),
+                           .input = input,
                            .width = w[0]->m.k,
                            .n_rows = n_rows,
                            .acts = c->scratch + c->at.acts,
@@ -139,7 +151,7 @@ struct embed_job {
 static void embed_rows(void *ctx, size_t item, size_t thread) {
     const struct embed_job *j = ctx;
     const struct kern_matrix *w = j->table;
-    size_t first = item * PACK_ITEM_ROWS, end = size_min(first + PACK_ITEM_ROWS, j->n_rows);
+    size_t first = item * EMBED_ITEM_ROWS, end = size_min(first + EMBED_ITEM_ROWS, j->n_rows);
     for (size_t i = first; i < end; i++) {
         size_t row = j->tokens[i];
         float *y = j->y + i * w->k;
@@ -161,5 +173,5 @@ void cpu_embed(struct backend *b, struct backend_buffer *y, const struct backend
                           .tokens = tokens,
                           .n_rows = n_rows,
                           .scale = scale};
-    pool_run(j.c->pool, size_div_up(n_rows, PACK_ITEM_ROWS), embed_rows, &j);
+    pool_run(j.c->pool, size_div_up(n_rows, EMBED_ITEM_ROWS), embed_rows, &j);
 }

@@ -16,8 +16,7 @@ struct rows_job {
     rows_fn *fn;
     size_t n_rows, rows_per_item, width;
     float *y;
-    const float *a, *b;
-    float eps;
+    const float *a;
     const uint32_t *rows;
     const void *more;
 };
@@ -34,29 +33,6 @@ static void spread(struct rows_job *j, struct backend *b, rows_fn *fn, size_t n_
     j->n_rows = n_rows;
     j->rows_per_item = size_max(ROWS_ITEM_ELEMS / size_max(elems_per_row, 1), 1);
     pool_run(j->c->pool, size_div_up(n_rows, j->rows_per_item), run_rows, j);
-}
-
-static void norm_row(const struct rows_job *j, size_t i) {
-    j->c->kern->rms_norm(j->y + i * j->width, j->a + i * j->width, j->b, j->width, j->eps);
-}
-
-void cpu_rms_norm(struct backend *b, struct backend_buffer *y, const struct backend_buffer *x,
-                  const struct backend_buffer *weight, size_t n_rows, size_t width, float eps) {
-    struct rows_job j = {.y = cpu_f32(y), .a = cpu_f32(x), .b = cpu_f32(weight), .width = width, .eps = eps};
-    spread(&j, b, norm_row, n_rows, width);
-}
-
-static void swiglu_row(const struct rows_job *j, size_t i) {
-    j->c->kern->swiglu(j->y + i * j->width, j->a + i * j->width, j->b + i * j->width, j->width);
-}
-
-void cpu_activation(struct backend *b, enum backend_activation kind, struct backend_buffer *y,
-                    const struct backend_buffer *gate, const struct backend_buffer *up, size_t n_rows,
-                    size_t width) {
-    struct rows_job j = {.y = cpu_f32(y), .a = cpu_f32(gate), .b = cpu_f32(up), .width = width};
-    switch (kind) {
-    case BACKEND_SWIGLU: spread(&j, b, swiglu_row, n_rows, width); break;
-    }
 }
 
 static void gather_row(const struct rows_job *j, size_t i) {

@@ -71,7 +71,8 @@ static float *run_mm(struct backend *b, size_t step, size_t *n, const void *ctx)
         for (int i = 0; i < MM_OUTPUTS; i++)
             y[i] = buffer_of(b, c->y0[i] + first * c->t[i].rows, rows * c->t[i].rows);
         b->ops->matmul(b, y, (const struct backend_matrix *const *)w,
-                       (const struct backend_buffer *const *)bias, MM_OUTPUTS, x, rows, c->add);
+                       (const struct backend_buffer *const *)bias, MM_OUTPUTS,
+                       &(struct backend_input){.x = x}, rows, c->add);
         float *at = out;
         for (int i = 0; i < MM_OUTPUTS; i++) {
             float *part = floats_of(b, y[i], rows * c->t[i].rows);
@@ -297,23 +298,40 @@ static void embedding(void **state) {
 #define ROWS  50
 #define WIDTH 100
 
-static float *run_norm(struct backend *b, size_t step, size_t *n, const void *ctx) {
-    const float *x = ctx, *w = x + ROWS * WIDTH;
-    float *out = malloc(ROWS * WIDTH * sizeof *out);
-    struct backend_buffer *weight = buffer_of(b, w, WIDTH);
+/* x, and norm weights or what is gated. */
+struct input_case {
+    const float *x, *norm, *up;
+};
+
+/* The input of a product as it is made: the product with the identity. */
+static float *run_input(struct backend *b, size_t step, size_t *n, const void *ctx) {
+    const struct input_case *c = ctx;
+    float *out = malloc(ROWS * WIDTH * sizeof *out), *one = calloc(WIDTH * WIDTH, sizeof *one);
+    for (size_t i = 0; i < WIDTH; i++) one[i * WIDTH + i] = 1.0f;
+    struct backend_tensor t = f32_tensor(one, WIDTH, WIDTH);
+    struct backend_matrix *identity = load_matrix(b, &t, BACKEND_F32);
+    struct backend_buffer *norm = c->norm ? buffer_of(b, c->norm, WIDTH) : NULL;
     for (size_t first = 0; first < ROWS; first += step) {
         size_t rows = least(step, ROWS - first);
-        struct backend_buffer *in = buffer_of(b, x + first * WIDTH, rows * WIDTH);
-        b->ops->rms_norm(b, in, in, weight, rows, WIDTH, 1e-3f); /* in place */
-        b->ops->download(b, out + first * WIDTH, in, 0, rows * WIDTH * sizeof *out);
-        b->ops->buffer_free(b, in);
+        struct backend_buffer *x = buffer_of(b, c->x + first * WIDTH, rows * WIDTH);
+        struct backend_buffer *up = c->up ? buffer_of(b, c->up + first * WIDTH, rows * WIDTH) : NULL;
+        struct backend_buffer *y = b->ops->buffer_alloc(b, rows * WIDTH * sizeof *out);
+        struct backend_input in = {
+            .x = x, .norm = norm, .norm_eps = 1e-3f, .up = up, .activation = BACKEND_SWIGLU};
+        b->ops->matmul(b, &y, (const struct backend_matrix *const[]){identity}, NULL, 1, &in, rows, false);
+        b->ops->download(b, out + first * WIDTH, y, 0, rows * WIDTH * sizeof *out);
+        b->ops->buffer_free(b, x);
+        b->ops->buffer_free(b, up);
+        b->ops->buffer_free(b, y);
     }
-    b->ops->buffer_free(b, weight);
+    b->ops->buffer_free(b, norm);
+    b->ops->matrix_free(b, identity);
+    free(one);
     *n = ROWS * WIDTH;
     return out;
 }
 
-static void rms_norms(void **state) {
+static void normalised_inputs(void **state) {
     uint64_t seed = 4;
     float *x = random_floats(&seed, ROWS * WIDTH + WIDTH), expected[ROWS * WIDTH];
     for (size_t i = 0; i < ROWS; i++) {
@@ -323,27 +341,11 @@ static void rms_norms(void **state) {
             expected[i * WIDTH + j] =
                 (float)(x[i * WIDTH + j] / sqrt(sum / WIDTH + 1e-3) * x[ROWS * WIDTH + j]);
     }
-    on_all_paths(run_norm, x, expected, 1e-6);
+    on_all_paths(run_input, &(struct input_case){.x = x, .norm = x + ROWS * WIDTH}, expected, 1e-6);
     free(x);
 }
 
-static float *run_activation(struct backend *b, size_t step, size_t *n, const void *ctx) {
-    const float *gate = ctx, *up = gate + ROWS * WIDTH;
-    float *out = malloc(ROWS * WIDTH * sizeof *out);
-    for (size_t first = 0; first < ROWS; first += step) {
-        size_t rows = least(step, ROWS - first);
-        struct backend_buffer *g = buffer_of(b, gate + first * WIDTH, rows * WIDTH);
-        struct backend_buffer *u = buffer_of(b, up + first * WIDTH, rows * WIDTH);
-        b->ops->activation(b, BACKEND_SWIGLU, g, g, u, rows, WIDTH);
-        b->ops->download(b, out + first * WIDTH, g, 0, rows * WIDTH * sizeof *out);
-        b->ops->buffer_free(b, g);
-        b->ops->buffer_free(b, u);
-    }
-    *n = ROWS * WIDTH;
-    return out;
-}
-
-static void activations(void **state) {
+static void gated_inputs(void **state) {
     uint64_t seed = 5;
     float *x = random_floats(&seed, 2 * ROWS * WIDTH), expected[ROWS * WIDTH];
     x[0] = -200.0f;
@@ -351,7 +353,7 @@ static void activations(void **state) {
     x[2] = -90.0f;
     for (size_t i = 0; i < ROWS * WIDTH; i++)
         expected[i] = (float)(x[i] / (1.0 + exp(-(double)x[i])) * x[ROWS * WIDTH + i]);
-    on_all_paths(run_activation, x, expected, 1e-6);
+    on_all_paths(run_input, &(struct input_case){.x = x, .up = x + ROWS * WIDTH}, expected, 1e-6);
     free(x);
 }
 
@@ -436,8 +438,8 @@ int main(void) {
         cmocka_unit_test(products_of_quantized_weights),
         cmocka_unit_test(matrices_that_do_not_fit_are_refused),
         cmocka_unit_test(embedding),
-        cmocka_unit_test(rms_norms),
-        cmocka_unit_test(activations),
+        cmocka_unit_test(normalised_inputs),
+        cmocka_unit_test(gated_inputs),
         cmocka_unit_test(gathers),
         cmocka_unit_test(host_work_and_buffers),
         cmocka_unit_test(unknown_paths_are_refused),
