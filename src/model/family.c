@@ -6,7 +6,8 @@
 #include <string.h>
 
 /* Tensor names and shapes: the GGUF specification, "standardized tensor names". Query and key weights of the
- * llama family are stored with their rows permuted so that the pairs to be rotated lie next to each other. */
+ * llama family are stored with their rows permuted so that the pairs to be rotated lie next to each other;
+ * those of other families lie half a head apart. */
 static const struct tensor_rule LLAMA_TENSORS[] = {
     {W_ATTN_NORM, "attn_norm.weight", D_ONE, D_EMBD, false},
     {W_ATTN_Q, "attn_q.weight", D_HEADS, D_EMBD, false},
@@ -74,6 +75,12 @@ static const struct key_rule LLAMA_KEYS[] = {
 static const struct model_family FAMILIES[] = {
     {.name = "llama",
      .rope_interleaved = true,
+     .activation = BACKEND_SWIGLU,
+     .tensors = LLAMA_TENSORS,
+     .n_tensors = COUNT(LLAMA_TENSORS),
+     .keys = LLAMA_KEYS,
+     .n_keys = COUNT(LLAMA_KEYS)},
+    {.name = "qwen2",
      .activation = BACKEND_SWIGLU,
      .tensors = LLAMA_TENSORS,
      .n_tensors = COUNT(LLAMA_TENSORS),
