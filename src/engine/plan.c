@@ -300,6 +300,8 @@ int plan_engine(struct quire_engine *e, const struct quire_config *c, struct err
     p->layout = model_kv_layout(&e->spec, p->block_tokens, p->model.dtype);
     p->page_bytes = e->backend->ops->kv_page_bytes(e->backend, &p->layout);
     if (!p->page_bytes)
-        return error_set(err, QUIRE_ELIMIT, "a KV block of %zu tokens is too large", p->block_tokens);
+        return error_set(err, QUIRE_ELIMIT,
+                         "device %s has no layout for KV blocks of %zu tokens and heads of %zu",
+                         e->backend->name, p->block_tokens, e->spec.head_dim);
     return plan_memory(e, c, err);
 }

@@ -362,6 +362,28 @@ static void test_waiting_for_another_does_not_starve(void **state) {
     sim_end(&x);
 }
 
+/* Who has waited for a block in vain computes it, though somebody else is about to do so again. */
+static void test_nobody_waits_twice_for_a_block(void **state) {
+    struct scheduler_options o = plain(8, 128);
+    o.by_priority = true;
+    struct sim x = sim_make(200, 1, FULL, o);
+    sim_start(&x);
+    uint32_t p[40];
+    ramp(p, 40, 10);
+    sim_add(&x, p, 40, 4, 0);
+    struct sim_seq *waiting = sim_add(&x, p, 40, 4, 0);
+    assert_int_equal(scheduler_plan(x.s), 40);
+    assert_int_equal(waiting->seq.state, SEQUENCE_WAITING);
+    sim_remove(&x, 0); /* before it has computed anything */
+    struct sim_seq *preferred = sim_add(&x, p, 40, 4, 0);
+    preferred->seq.priority = waiting->seq.priority - 1;
+    scheduler_remove(x.s, &preferred->seq);
+    scheduler_add(x.s, &preferred->seq);
+    assert_int_equal(sim_step(&x), 80);
+    sim_drain(&x, 20);
+    sim_end(&x);
+}
+
 static void test_prompt_is_not_admitted_in_parts(void **state) {
     struct sim x = sim_make(30, 1, FULL, plain(8, 8)); /* 120 tokens */
     sim_start(&x);
@@ -597,6 +619,7 @@ int main(void) {
         cmocka_unit_test(test_uncomputed_tokens_are_not_named),
         cmocka_unit_test(test_same_prompts_at_once_are_computed_once),
         cmocka_unit_test(test_waiting_for_another_does_not_starve),
+        cmocka_unit_test(test_nobody_waits_twice_for_a_block),
         cmocka_unit_test(test_prompt_is_not_admitted_in_parts),
         cmocka_unit_test(test_preemptions_are_bounded),
         cmocka_unit_test(test_newest_of_lowest_priority_gives_way),
