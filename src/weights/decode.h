@@ -18,5 +18,8 @@ void decode_q3_k(float *dst, const void *src, size_t n_blocks);
 void decode_q4_k(float *dst, const void *src, size_t n_blocks);
 void decode_q5_k(float *dst, const void *src, size_t n_blocks);
 void decode_q6_k(float *dst, const void *src, size_t n_blocks);
+void decode_iq4_nl(float *dst, const void *src, size_t n_blocks);
+void decode_iq4_xs(float *dst, const void *src, size_t n_blocks);
+void decode_mxfp4(float *dst, const void *src, size_t n_blocks);
 
 #endif

@@ -19,7 +19,10 @@ enum tensor_type {
     TENSOR_Q4_K = 12,
     TENSOR_Q5_K = 13,
     TENSOR_Q6_K = 14,
+    TENSOR_IQ4_NL = 20,
+    TENSOR_IQ4_XS = 23,
     TENSOR_BF16 = 30,
+    TENSOR_MXFP4 = 39,
     TENSOR_TYPE_END = 64 /* ids are below this */
 };
 

@@ -12,10 +12,11 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
-FORMATS = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+FORMATS = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
+           "IQ4_NL", "IQ4_XS", "MXFP4"]
 # offsets of the binary16 scales in a block
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
-          "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+          "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0]}
 EXTREME_F16 = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x3C00]
 
 
@@ -24,6 +25,9 @@ def blocks_of(name, rng):
     n_random = 3 if elems == 256 else 12
     fills = [np.full(size, fill, np.uint8) for fill in (0x00, 0x55, 0xAA)]
     fills += [rng.integers(0, 256, size, dtype=np.uint8) for _ in range(n_random)]  # scales of any bits, NaN too
+    if name == "MXFP4":
+        for exponent in (0, 1, 2, 3, 127, 128, 253, 254, 255):
+            fills.append(np.concatenate([[np.uint8(exponent)], rng.integers(0, 256, size - 1, dtype=np.uint8)]))
     if name not in SCALES:
         return np.stack(fills * 4 if elems == 1 else fills)
     for bits in EXTREME_F16:

@@ -44,7 +44,7 @@ static void test_decoders_match(void **state) {
         free(got);
         p = expected + n_elems * sizeof(float);
     }
-    assert_int_equal(n_formats, 13);
+    assert_int_equal(n_formats, 16);
     free(data);
 }
 

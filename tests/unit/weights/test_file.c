@@ -117,14 +117,14 @@ static void test_inspect(void **state) {
     size_t n;
     struct weights *w;
     struct error err = {0};
-    gguf_tensor(&b, "odd", 23, 1, &dims, NULL, 136);
+    gguf_tensor(&b, "odd", 21, 1, &dims, NULL, 110);
     uint8_t *data = gguf_build_finish(&b, &n);
-    const char *path = file_put(folder, "iq4.gguf", data, n);
+    const char *path = file_put(folder, "iq3.gguf", data, n);
     assert_int_equal(weights_open(path, &w, &err), QUIRE_EUNSUPPORTED);
     assert_int_equal(weights_inspect(path, &w, &err), 0);
     const struct tensor *t = weights_tensor(w, "odd");
-    assert_string_equal(tensor_type_info(t->type)->name, "IQ4_XS");
-    assert_int_equal(t->bytes, 136);
+    assert_string_equal(tensor_type_info(t->type)->name, "IQ3_S");
+    assert_int_equal(t->bytes, 110);
     weights_close(w);
     b = gguf_build_new();
     gguf_tensor(&b, "odd", 33, 1, &dims, NULL, 136); /* of a removed type, no size is known */
