@@ -76,7 +76,7 @@ struct kern_mm {
 struct kern_matrix {
     const struct kern_mm *mm;
     enum kern_format format;         /* of the source */
-    kern_decode *decode;             /* of the source format; used where weights are packed as floats */
+    kern_decode *decode;             /* of the source format */
     size_t block_elems, block_bytes; /* of the source format */
     size_t rows, k;
     const void *panels; /* [ceil(rows / panel_rows)] of panel_bytes, 64-byte aligned */

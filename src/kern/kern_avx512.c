@@ -29,6 +29,25 @@ enum {
 
 #include "kern/ops.inc"
 #include "kern/attn.inc"
+
+/* ---- 8-bit floats: one of each row ---- */
+
+/* The upper byte of a half-precision number. */
+INLINE vf vf_load_e5m2(const char *src) {
+    __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)src));
+    return _mm512_cvtph_ps(_mm256_slli_epi16(x, 8));
+}
+/* A half-precision number but for the bias of the exponent, 7 instead of 15: the value / 256. All ones is
+ * NaN.
+ */
+INLINE vf vf_load_e4m3(const char *src) {
+    const __m256i sign_and_rest = _mm256_set1_epi16((short)0xbf80), rest = _mm256_set1_epi16(0x3f80);
+    __m256i x = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)src));
+    x = _mm256_and_si256(_mm256_slli_epi16(x, 7), sign_and_rest);
+    __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, rest), rest);
+    return _mm512_cvtph_ps(_mm256_mask_mov_epi16(x, nan, _mm256_set1_epi16(0x7e00)));
+}
+
 #include "kern/mm_float.inc"
 
 /* ---- words of 4 bytes, one of each row ---- */
@@ -208,6 +227,11 @@ INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_
         .panel_bytes = float_panel_bytes, .pack = float_pack, .unpack_row = float_unpack_row,                \
         .run = run_function                                                                                  \
     }
+#define F8_FAMILY(label, run_function)                                                                       \
+    {                                                                                                        \
+        .name = label, .act = KERN_ACT_F32, .panel_rows = LANES, .k_multiple = 1,                            \
+        .panel_bytes = f8_panel_bytes, .pack = f8_pack, .unpack_row = f8_unpack_row, .run = run_function     \
+    }
 
 const struct kern kern_table_avx512 = {
     .name = "avx512",
@@ -217,6 +241,8 @@ const struct kern kern_table_avx512 = {
             [KERN_F32] = FLOAT_FAMILY("f32, avx512", KERN_ACT_F32, f32_run),
             [KERN_F16] = FLOAT_FAMILY("f16, avx512", KERN_ACT_F16, f16_run),
             [KERN_BF16] = FLOAT_FAMILY("bf16, avx512", KERN_ACT_BF16, bf16_run),
+            [KERN_F8_E4M3] = F8_FAMILY("f8_e4m3 x f32, avx512", e4m3_run),
+            [KERN_F8_E5M2] = F8_FAMILY("f8_e5m2 x f32, avx512", e5m2_run),
             [KERN_Q4_0] = Q8_FAMILY("q4_0 x q8, vnni", 32, q4_0_run),
             [KERN_Q4_1] = Q8_FAMILY("q4_1 x q8, vnni", 32, q4_1_run),
             [KERN_Q5_0] = Q8_FAMILY("q5_0 x q8, vnni", 32, q5_0_run),

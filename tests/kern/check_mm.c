@@ -22,9 +22,10 @@ struct problem {
     double *want, *size; /* [m][rows]: the product, and the sum of magnitudes that bounds its error */
 };
 
-static const enum kern_format formats[] = {
-    KERN_F32,  KERN_F16,  KERN_BF16, KERN_Q4_0, KERN_Q4_1, KERN_Q5_0,   KERN_Q5_1,   KERN_Q8_0,
-    KERN_Q2_K, KERN_Q3_K, KERN_Q4_K, KERN_Q5_K, KERN_Q6_K, KERN_IQ4_NL, KERN_IQ4_XS, KERN_MXFP4};
+static const enum kern_format formats[] = {KERN_F32,   KERN_F16,     KERN_BF16,   KERN_Q4_0,   KERN_Q4_1,
+                                           KERN_Q5_0,  KERN_Q5_1,    KERN_Q8_0,   KERN_Q2_K,   KERN_Q3_K,
+                                           KERN_Q4_K,  KERN_Q5_K,    KERN_Q6_K,   KERN_IQ4_NL, KERN_IQ4_XS,
+                                           KERN_MXFP4, KERN_F8_E4M3, KERN_F8_E5M2};
 
 static bool is_float(enum kern_format f) {
     return !kern_is_block_format(f);
@@ -83,6 +84,23 @@ static void fill_floats(struct problem *p, float *x, size_t n, enum fill fill) {
         for (size_t i = 0; i < n; i++) x[i] *= 0x1p-8f;
 }
 
+static bool is_f8(enum kern_format f) {
+    return f == KERN_F8_E4M3 || f == KERN_F8_E5M2;
+}
+
+/* Finite 8-bit floats. */
+static uint8_t float8(struct check *c, enum kern_format f, enum fill fill) {
+    const uint8_t one = f == KERN_F8_E4M3 ? 0x38 : 0x3c, subnormals = f == KERN_F8_E4M3 ? 7 : 3,
+                  largest = f == KERN_F8_E4M3 ? 0x7e : 0x7b;
+    uint8_t sign = (uint8_t)(check_below(c, 2) << 7);
+    switch (fill) {
+    case FILL_ONES: return one;
+    case FILL_ZERO: return sign;
+    case FILL_DENORMAL: return (uint8_t)(sign | check_below(c, subnormals + 1u));
+    default: return (uint8_t)(sign | check_below(c, largest + 1u));
+    }
+}
+
 static void fill_weights(struct problem *p) {
     const struct tensor_type_info *info = tensor_type_info(p->source);
     static const float scales[FILLS] = {0.05f, 1.0f, 1.0f, 60000.0f / 8, 0x1p-22f, 0.0f};
@@ -90,6 +108,10 @@ static void fill_weights(struct problem *p) {
     size_t n_blocks = p->rows * p->k / info->block_elems;
     for (size_t b = 0; b < n_blocks; b++, dst += info->block_bytes) {
         float x;
+        if (is_f8(p->source)) {
+            *dst = float8(p->c, p->source, p->fill);
+            continue;
+        }
         if (is_float(p->source)) {
             fill_floats(p, &x, 1, p->fill == FILL_ALTERNATING ? FILL_NORMAL : p->fill);
             uint16_t h = p->source == KERN_F16 ? kern_to_f16(x) : kern_to_bf16(x);
@@ -165,11 +187,12 @@ static void expect(struct problem *p) {
  * scale of each half: product, up to 3 sums, factor), adding n terms one after another multiplies by at most
  * (1 + U)^n; the decoder that the expectation uses rounds twice: (n + 8) U S to first order. n: k for float
  * products, 2 a block for 8-bit ones. Results below 2^-126 lose up to 2^-149 each, in 8-bit products
- * multiplied by isum <= 2^21. */
+ * multiplied by isum <= 2^21, in those of E4M3 by 2^8. */
 static double bound(const struct problem *p, double size) {
     bool q8 = p->w.mm->act == KERN_ACT_Q8;
     double n = q8 ? 2.0 * (double)(p->k / KERN_BLOCK) : (double)p->k;
-    return (n + 8.0) * 1.01 * U * size + n * (q8 ? 0x1p-127 : 0x1p-149);
+    double lost = q8 ? 0x1p-127 : p->format == KERN_F8_E4M3 ? 0x1p-141 : 0x1p-149;
+    return (n + 8.0) * 1.01 * U * size + n * lost;
 }
 
 /* ---- set-up ---- */
@@ -336,10 +359,24 @@ static void check_not_finite(struct problem *p) {
     free(before);
 }
 
+/* The one NaN of E4M3 and one of E5M2 stay NaN. Repacks the first panel. */
+static void check_f8_nan(struct problem *p) {
+    if (!is_f8(p->format)) return;
+    size_t panel_rows = p->w.mm->panel_rows, n = p->rows < panel_rows ? p->rows : panel_rows;
+    float *y = p->y.data;
+    ((uint8_t *)p->file.data)[p->k - 1] = check_below(p->c, 2) ? 0x7f : 0xff;
+    p->w.mm->pack(&p->w, p->panels.data, p->file.data, p->row_bytes, n);
+    run(p, y, 0, n_panels(p), 0, p->m, false);
+    size_t numbers = 0;
+    for (size_t i = 0; i < p->m; i++) numbers += !isnan(y[i * p->y_stride]);
+    check_that(p->c, numbers == 0, "%zu outputs of a weight row with NaN are numbers", numbers);
+}
+
 static void check_memory(struct problem *p) {
     if (p->rows % 16 || p->k < 512) return; /* a panel is padded to 64 bytes */
     size_t packed = n_panels(p) * p->w.mm->panel_bytes(&p->w), file = p->rows * p->row_bytes;
-    check_that(p->c, is_float(p->format) || (double)packed <= 1.05 * (double)file + 64.0 * (double)n_panels(p),
+    check_that(p->c,
+               is_float(p->format) || (double)packed <= 1.05 * (double)file + 64.0 * (double)n_panels(p),
                "packed takes %zu bytes, file %zu", packed, file);
 }
 
@@ -359,6 +396,7 @@ static void check_problem(struct check *c, enum kern_format format, enum kern_fo
     check_unpack(&p);
     check_memory(&p);
     check_not_finite(&p);
+    check_f8_nan(&p);
     teardown(&p);
 }
 
