@@ -22,7 +22,8 @@ static void read_pattern(struct spec_reader *r, const struct model_spec *s, cons
                           m->key, m->n, meta_type_name(m->elem), s->n_layers);
         return;
     }
-    for (size_t i = 0; i < s->n_layers; i++) windowed[i] = meta_array_int(m, i) != 0;
+    for (size_t i = 0; i < s->n_layers; i++) /* GGUF stores a boolean in a byte */
+        windowed[i] = m->elem == META_BOOL ? ((const uint8_t *)m->raw)[i] != 0 : meta_array_int(m, i) != 0;
 }
 
 static void read_windows(struct spec_reader *r, struct model_spec *s) {

@@ -186,12 +186,30 @@ def config_of(f, kind):
     return c
 
 
+def unscaled_windows(model):
+    """Olmo 3 scales angles in layers with full attention only (technical report, section on long context; transformers 4.57);
+    transformers 5.2 does so in all layers."""
+    config = model.config.__class__(**{**model.config.to_dict(), "rope_parameters": {
+        "rope_type": "default", "rope_theta": model.config.rope_parameters["rope_theta"]}})
+    plain = type(model.model.rotary_emb)(config=config)
+
+    def swap(layer, args, kwargs):
+        ids = torch.arange(args[0].shape[1])[None]
+        return args, {**kwargs, "position_embeddings": plain(args[0], ids)}
+
+    for layer, kind in zip(model.model.layers, model.config.layer_types):
+        if kind == "sliding_attention":
+            layer.register_forward_pre_hook(swap, with_kwargs=True)
+
+
 def logits(path, variant, tokens):
     f = File(path)
     kind = variant if variant == "olmo3" else f.arch
     model = MODELS[kind](MODELS[kind].config_class(**config_of(f, kind))).eval()
     missing = model.load_state_dict(state_of(f), strict=False)
     assert not missing.unexpected_keys and not missing.missing_keys, missing
+    if kind == "olmo3":
+        unscaled_windows(model)
     with torch.no_grad():
         return model(torch.tensor([tokens]), use_cache=False).logits[0].numpy()
 
