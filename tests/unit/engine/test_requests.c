@@ -202,6 +202,7 @@ static void test_queue_limit(void **state) {
     prompt_of(p, 4, 3);
     struct quire_request q = {.prompt = p, .n_prompt = 4, .sampling = test_greedy(100)};
     q.sampling.ignore_eos = true;
+    q.sampling.n_logprobs = 60; /* so that a ring holds fewer than 100 tokens */
     for (int i = 0; i < 3; i++) assert_int_equal(quire_submit(e, &q, &s[i], &err), 0);
     /* The rings are not read, so none of them can finish. */
     assert_int_equal(quire_submit(e, &q, &s[3], &err), QUIRE_EBUSY);
