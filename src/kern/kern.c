@@ -95,7 +95,5 @@ const struct kern *kern_select(const char *limit) {
 }
 
 size_t kern_mm_scratch(size_t max_k) {
-    size_t ref = max_k + max_k / 16 + 2;     /* a row, and d and m of its blocks */
-    size_t panels = 2 * 16 * 256 + 128 * 16; /* a decoded chunk of a panel, twice, and sums of 128 rows */
-    return ref > panels ? ref : panels;
+    return max_k + max_k / 8 + 4; /* a row as the reference reads it, and d and m of its half blocks */
 }

@@ -16,7 +16,7 @@
 
 /* ---- weight formats ---- */
 
-/* Element formats of weights; values are GGUF's type ids. */
+/* Element formats of weights; values are GGUF's type ids, but for the last two, which GGUF does not have. */
 enum kern_format {
     KERN_F32 = 0,
     KERN_F16 = 1,
@@ -30,7 +30,12 @@ enum kern_format {
     KERN_Q4_K = 12,
     KERN_Q5_K = 13,
     KERN_Q6_K = 14,
+    KERN_IQ4_NL = 20,
+    KERN_IQ4_XS = 23,
     KERN_BF16 = 30,
+    KERN_MXFP4 = 39,
+    KERN_F8_E4M3 = 62, /* finite only, one NaN: the OCP 8-bit floating point specification 1.0 */
+    KERN_F8_E5M2 = 63,
     KERN_FORMAT_END = 64
 };
 
@@ -56,7 +61,8 @@ struct kern_mm {
     size_t panel_rows; /* weight rows interleaved into one panel */
     size_t k_multiple; /* k must be a multiple of this */
     size_t (*panel_bytes)(const struct kern_matrix *w);
-    /* Packs n_rows file-format rows, row_bytes apart, into a panel; rows missing to panel_rows are zero. */
+    /* Packs n_rows (1 .. panel_rows) file-format rows, row_bytes apart, into a panel. Rows missing to
+     * panel_rows may hold anything: their outputs are never stored. */
     void (*pack)(const struct kern_matrix *w, void *panel, const void *rows, size_t row_bytes, size_t n_rows);
     /* Row r of a panel as float [k], for embedding look-up. */
     void (*unpack_row)(const struct kern_matrix *w, float *dst, const void *panel, size_t r);
@@ -70,7 +76,7 @@ struct kern_mm {
 struct kern_matrix {
     const struct kern_mm *mm;
     enum kern_format format;         /* of the source */
-    kern_decode *decode;             /* of the source format; used by families that keep file blocks */
+    kern_decode *decode;             /* of the source format */
     size_t block_elems, block_bytes; /* of the source format */
     size_t rows, k;
     const void *panels; /* [ceil(rows / panel_rows)] of panel_bytes, 64-byte aligned */

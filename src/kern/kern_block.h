@@ -1,8 +1,10 @@
-/* The 32-element weight blocks of GGUF (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0) read as small unsigned integers.
+/* The block formats of weights that are multiplied as small integers, and the packed 8-bit inputs they are
+ * multiplied with.
  *
- * Every one of them is w[i] = d * (q[i] - bias) + m with unsigned q, half-precision d and m, and a bias that
- * the format fixes (m = 0 for the formats that have a bias, bias = 0 for those that have m). Formats: the
- * GGUF specification and its quantization descriptions. */
+ * Every format is read in blocks of 32 elements: w[i] = d * q[i] + m with small integers q, and a d and m for
+ * elements 0 .. 15 and another for 16 .. 31. A *unit* is what the file stores together: one block, or 8 that
+ * share half-precision factors. Formats: the GGUF specification, its quantization descriptions, and for MXFP4
+ * the OCP Microscaling Formats specification 1.0. */
 #ifndef KERN_KERN_BLOCK_H
 #define KERN_KERN_BLOCK_H
 
@@ -13,56 +15,66 @@
 #define KERN_BLOCK 32
 
 struct kern_block {
-    uint8_t q[KERN_BLOCK];
-    uint16_t d, m; /* IEEE half */
+    int16_t q[KERN_BLOCK]; /* -128 .. 127 */
+    float d[2], m[2];      /* of each half */
 };
 
-static inline int kern_block_bias(enum kern_format format) {
-    return format == KERN_Q4_0 ? 8 : format == KERN_Q5_0 ? 16 : format == KERN_Q8_0 ? 128 : 0;
+/* Whether a format is multiplied as integers; the others are float formats. */
+static inline bool kern_is_block_format(enum kern_format f) {
+    return (f >= KERN_Q4_0 && f <= KERN_Q6_K) || f == KERN_IQ4_NL || f == KERN_IQ4_XS || f == KERN_MXFP4;
 }
 
-static inline size_t kern_block_bytes(enum kern_format format) {
-    switch (format) {
-    case KERN_Q4_0: return 18;
+/* Blocks of a unit. */
+static inline size_t kern_unit_blocks(enum kern_format f) {
+    return (f >= KERN_Q2_K && f <= KERN_Q6_K) || f == KERN_IQ4_XS ? 8 : 1;
+}
+
+/* Bytes of a unit in a file. */
+static inline size_t kern_unit_bytes(enum kern_format f) {
+    switch (f) {
+    case KERN_Q4_0:
+    case KERN_IQ4_NL: return 18;
     case KERN_Q4_1: return 20;
     case KERN_Q5_0: return 22;
     case KERN_Q5_1: return 24;
-    default: return 34;
+    case KERN_Q8_0: return 34;
+    case KERN_Q2_K: return 84;
+    case KERN_Q3_K: return 110;
+    case KERN_Q4_K: return 144;
+    case KERN_Q5_K: return 176;
+    case KERN_Q6_K: return 210;
+    case KERN_IQ4_XS: return 136;
+    default: return 17; /* KERN_MXFP4 */
     }
 }
 
-/* d, then m where the format has one, then a bit 4 of each element where it has 5 bits, then the low nibbles
- * of elements i (low half of byte i) and i + 16 (high half); Q8_0 has d and 32 signed bytes. */
-static inline void kern_block_read(struct kern_block *b, enum kern_format format, const uint8_t *src) {
-    memcpy(&b->d, src, 2);
-    src += 2;
-    b->m = 0;
-    if (format == KERN_Q8_0) {
-        for (int i = 0; i < KERN_BLOCK; i++) b->q[i] = src[i] ^ 0x80u; /* signed byte + 128 */
-        return;
-    }
-    if (format == KERN_Q4_1 || format == KERN_Q5_1) {
-        memcpy(&b->m, src, 2);
-        src += 2;
-    }
-    uint32_t high = 0;
-    if (format == KERN_Q5_0 || format == KERN_Q5_1) {
-        memcpy(&high, src, 4);
-        src += 4;
-    }
-    for (int i = 0; i < KERN_BLOCK / 2; i++) {
-        b->q[i] = (uint8_t)((src[i] & 15u) | (high >> i & 1u) << 4);
-        b->q[i + 16] = (uint8_t)(src[i] >> 4 | (high >> (i + 16) & 1u) << 4);
-    }
+/* What the 4 bits of IQ4_NL and IQ4_XS mean, and those of MXFP4 (E2M1, doubled). */
+#define KERN_IQ4_VALUES   -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+#define KERN_MXFP4_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+
+/* Scale i (0 .. 15) of the twelve bytes of Q3_K: six bits, minus 32. */
+static inline int kern_q3_k_scale(const uint8_t *s, size_t i) {
+    int low = s[i % 8] >> (i < 8 ? 0 : 4) & 15, high = s[8 + i % 4] >> 2 * (i / 4) & 3;
+    return (low | high << 4) - 32;
 }
+
+/* Scale of block i of an IQ4_XS unit: six bits, minus 32; high bits in bytes 2 and 3, low ones from byte 4.
+ */
+static inline int kern_iq4_xs_scale(const uint8_t *unit, size_t i) {
+    int high = (unit[2] | unit[3] << 8) >> 2 * i & 3, low = unit[4 + i / 2] >> 4 * (i % 2) & 15;
+    return (low | high << 4) - 32;
+}
+
+/* Block i of a unit as a file has it: the meaning of the formats (block_ref.c). */
+void kern_block_read(struct kern_block *b, enum kern_format f, const void *unit, size_t i);
 
 /* One block of a packed KERN_ACT_Q8 row, the same in all tables: x[i] ~ scale * q[i], |q[i]| <= 127.
  * A block that holds an infinity or NaN has scale NaN, so that every product with it is NaN; one whose
  * largest magnitude is below KERN_ACT_TINY is all zero. */
 struct kern_act_block {
     int8_t q[KERN_BLOCK];
-    float scale, scaled_sum; /* scale * sum(q) */
-    int32_t bias_sum;        /* -128 * sum(q) */
+    float scale, scaled_sum;        /* scale * sum(q) */
+    int32_t bias_sum, bias_half[2]; /* -128 * sum(q), and that of each half */
 };
 
 #define KERN_ACT_TINY 1e-30f

@@ -1,16 +1,16 @@
 #include "kern/kern_ref.h"
 
 /* Products with rows kept as in the file, inputs quantized to 8 bits. */
-#define Q8_FAMILY(label)                                                                                     \
+#define Q8_FAMILY(label, multiple)                                                                           \
     {                                                                                                        \
-        .name = label, .act = KERN_ACT_Q8, .panel_rows = 1, .k_multiple = 32,                                \
+        .name = label, .act = KERN_ACT_Q8, .panel_rows = 1, .k_multiple = multiple,                          \
         .panel_bytes = ref_mm_file_panel_bytes, .pack = ref_mm_file_pack,                                    \
         .unpack_row = ref_mm_file_unpack_row, .run = ref_mm_q8_run                                           \
     }
-/* Products with rows kept as in the file, decoded to float when used. */
+/* Products with rows kept as in the file, as float when used. */
 #define FILE_FAMILY(label)                                                                                   \
     {                                                                                                        \
-        .name = label, .act = KERN_ACT_F32, .panel_rows = 1, .k_multiple = 256,                              \
+        .name = label, .act = KERN_ACT_F32, .panel_rows = 1, .k_multiple = 1,                                \
         .panel_bytes = ref_mm_file_panel_bytes, .pack = ref_mm_file_pack,                                    \
         .unpack_row = ref_mm_file_unpack_row, .run = ref_mm_file_run                                         \
     }
@@ -29,16 +29,21 @@ const struct kern kern_table_ref = {
             [KERN_F32] = FLOAT_FAMILY("f32, ref", KERN_ACT_F32),
             [KERN_F16] = FLOAT_FAMILY("f16, ref", KERN_ACT_F16),
             [KERN_BF16] = FLOAT_FAMILY("bf16, ref", KERN_ACT_BF16),
-            [KERN_Q4_0] = Q8_FAMILY("q4_0 x q8, ref"),
-            [KERN_Q4_1] = Q8_FAMILY("q4_1 x q8, ref"),
-            [KERN_Q5_0] = Q8_FAMILY("q5_0 x q8, ref"),
-            [KERN_Q5_1] = Q8_FAMILY("q5_1 x q8, ref"),
-            [KERN_Q8_0] = Q8_FAMILY("q8_0 x q8, ref"),
-            [KERN_Q2_K] = FILE_FAMILY("q2_k x f32, ref"),
-            [KERN_Q3_K] = FILE_FAMILY("q3_k x f32, ref"),
-            [KERN_Q4_K] = FILE_FAMILY("q4_k x f32, ref"),
-            [KERN_Q5_K] = FILE_FAMILY("q5_k x f32, ref"),
-            [KERN_Q6_K] = FILE_FAMILY("q6_k x f32, ref"),
+            [KERN_F8_E4M3] = FILE_FAMILY("f8_e4m3 x f32, ref"),
+            [KERN_F8_E5M2] = FILE_FAMILY("f8_e5m2 x f32, ref"),
+            [KERN_Q4_0] = Q8_FAMILY("q4_0 x q8, ref", 32),
+            [KERN_Q4_1] = Q8_FAMILY("q4_1 x q8, ref", 32),
+            [KERN_Q5_0] = Q8_FAMILY("q5_0 x q8, ref", 32),
+            [KERN_Q5_1] = Q8_FAMILY("q5_1 x q8, ref", 32),
+            [KERN_Q8_0] = Q8_FAMILY("q8_0 x q8, ref", 32),
+            [KERN_Q2_K] = Q8_FAMILY("q2_k x q8, ref", 256),
+            [KERN_Q3_K] = Q8_FAMILY("q3_k x q8, ref", 256),
+            [KERN_Q4_K] = Q8_FAMILY("q4_k x q8, ref", 256),
+            [KERN_Q5_K] = Q8_FAMILY("q5_k x q8, ref", 256),
+            [KERN_Q6_K] = Q8_FAMILY("q6_k x q8, ref", 256),
+            [KERN_IQ4_NL] = Q8_FAMILY("iq4_nl x q8, ref", 32),
+            [KERN_IQ4_XS] = Q8_FAMILY("iq4_xs x q8, ref", 256),
+            [KERN_MXFP4] = Q8_FAMILY("mxfp4 x q8, ref", 32),
         },
     .act_row_bytes = ref_act_row_bytes,
     .act_pack =

@@ -44,16 +44,20 @@ void ref_mm_file_run(const struct kern_matrix *w, float *y, size_t y_stride, siz
     }
 }
 
-/* ---- 32-element blocks by 8-bit inputs ---- */
+/* ---- block formats by 8-bit inputs ---- */
 
-/* sum over blocks of d * scale * sum((q - bias) * x) + m * scale * sum(x); the inner sums are exact integers.
- */
-static double q8_dot(const float *q, const float *dm, const struct kern_act_block *x, size_t n_blocks) {
+/* sum over half blocks of d * scale * sum(q * x) + m * scale * sum(x); the inner sums are exact integers.
+ * factors: d[2], m[2] of each block. */
+static double q8_dot(const float *q, const float *factors, const struct kern_act_block *x, size_t n_blocks) {
     double sum = 0.0;
     for (size_t b = 0; b < n_blocks; b++) {
-        int32_t isum = 0;
-        for (int i = 0; i < KERN_BLOCK; i++) isum += (int32_t)q[b * KERN_BLOCK + i] * x[b].q[i];
-        sum += (double)dm[2 * b] * x[b].scale * isum + (double)dm[2 * b + 1] * x[b].scaled_sum;
+        for (size_t half = 0; half < 2; half++) {
+            int32_t isum = 0;
+            for (size_t i = 16 * half; i < 16 * half + 16; i++)
+                isum += (int32_t)q[b * KERN_BLOCK + i] * x[b].q[i];
+            sum += (double)factors[4 * b + half] * x[b].scale * isum;
+            sum += (double)factors[4 * b + 2 + half] * x[b].scale * (x[b].bias_half[half] / -128);
+        }
     }
     return sum;
 }
@@ -61,21 +65,21 @@ static double q8_dot(const float *q, const float *dm, const struct kern_act_bloc
 void ref_mm_q8_run(const struct kern_matrix *w, float *y, size_t y_stride, size_t first_panel,
                    size_t n_panels, const void *acts, size_t act_row_bytes, size_t m, bool add,
                    float *scratch) {
-    size_t n_blocks = w->k / KERN_BLOCK;
-    float *q = scratch, *dm = scratch + w->k;
-    int bias = kern_block_bias(w->format);
+    size_t n_blocks = w->k / KERN_BLOCK, unit_blocks = kern_unit_blocks(w->format);
+    float *q = scratch, *factors = scratch + w->k;
     for (size_t p = 0; p < n_panels; p++) {
-        const uint8_t *src = (const uint8_t *)w->panels + (first_panel + p) * ref_mm_file_panel_bytes(w);
+        const char *src = (const char *)w->panels + (first_panel + p) * ref_mm_file_panel_bytes(w);
         for (size_t b = 0; b < n_blocks; b++) {
             struct kern_block block;
-            kern_block_read(&block, w->format, src + b * kern_block_bytes(w->format));
-            for (int i = 0; i < KERN_BLOCK; i++) q[b * KERN_BLOCK + i] = (float)(block.q[i] - bias);
-            dm[2 * b] = kern_from_f16(block.d);
-            dm[2 * b + 1] = kern_from_f16(block.m);
+            kern_block_read(&block, w->format, src + b / unit_blocks * kern_unit_bytes(w->format),
+                            b % unit_blocks);
+            for (int i = 0; i < KERN_BLOCK; i++) q[b * KERN_BLOCK + i] = block.q[i];
+            memcpy(&factors[4 * b], block.d, sizeof block.d);
+            memcpy(&factors[4 * b + 2], block.m, sizeof block.m);
         }
         for (size_t i = 0; i < m; i++) {
             const void *x = (const char *)acts + i * act_row_bytes;
-            store(&y[i * y_stride + p], q8_dot(q, dm, x, n_blocks), add);
+            store(&y[i * y_stride + p], q8_dot(q, factors, x, n_blocks), add);
         }
     }
 }

@@ -17,8 +17,7 @@ struct loader {
     const struct model_family *family;
     const struct model_options *o;
     struct error *err;
-    struct hash128 *digests; /* of the parts of the largest tensor */
-    float *factors[W_END];   /* of ROPE_FACTORS and ROPE_LONG: [n_rot / 2] */
+    float *factors[W_END]; /* of ROPE_FACTORS and ROPE_LONG: [n_rot / 2] */
     struct buf identity;
 };
 
@@ -28,50 +27,84 @@ static struct backend_buffer *new_buffer(struct loader *l, size_t bytes) {
     return buf;
 }
 
-static int load_vector(struct loader *l, const struct tensor *t, const struct tensor_rule *rule,
+/* A tensor as it is read, and the rows of it that one matrix is made from. */
+struct source {
+    const struct weights *w;
+    const struct tensor *t;
+    struct model_digest digest;
+};
+struct rows_source {
+    struct source *s;
+    size_t first;
+};
+
+static int read_rows(void *ctx, size_t first, size_t n, void *dst, struct error *err) {
+    struct rows_source *r = ctx;
+    struct source *s = r->s;
+    size_t bytes = n * s->t->row_bytes;
+    first += r->first;
+    int rc = weights_read(s->w, s->t, first * s->t->row_bytes, bytes, dst, err);
+    if (!rc) model_digest_add(&s->digest, first, dst, bytes);
+    return rc;
+}
+
+static int read_vector(struct source *s, float *values, struct error *err) {
+    const struct tensor_type_info *type = tensor_type_info(s->t->type);
+    struct rows_source all = {.s = s};
+    size_t n_rows = tensor_rows(s->t);
+    void *raw = malloc(s->t->bytes);
+    int rc = raw ? read_rows(&all, 0, n_rows, raw, err)
+                 : error_set(err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+    if (!rc) type->decode(values, raw, n_rows * s->t->dims[0] / type->block_elems);
+    free(raw);
+    return rc;
+}
+
+static int load_vector(struct loader *l, struct source *s, const struct tensor_rule *rule,
                        struct weight *out) {
-    size_t rows = tensor_rows(t), bytes = rows * t->dims[0] * sizeof(float);
+    size_t n = tensor_rows(s->t) * s->t->dims[0], bytes = n * sizeof(float);
     float *values = malloc(bytes);
-    if (!values) return error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", t->name);
-    for (size_t i = 0; i < rows; i++) tensor_row_f32(values + i * t->dims[0], t, i);
-    if (rule->weight >= W_ROPE_FREQS) {
+    int rc = values ? read_vector(s, values, l->err)
+                    : error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+    if (!rc && rule->weight >= W_ROPE_FREQS) {
         l->factors[rule->weight] = values; /* used when the table is filled */
         return 0;
     }
     /* A scale of the logits is one of the rows that they are made from. */
-    if (rule->weight == W_OUTPUT_NORM)
-        for (size_t i = 0; i < t->dims[0]; i++) values[i] *= l->m->spec.logit_scale;
-    out->vector = new_buffer(l, bytes);
-    if (out->vector) l->m->b->ops->upload(l->m->b, out->vector, 0, values, bytes);
+    if (!rc && rule->weight == W_OUTPUT_NORM)
+        for (size_t i = 0; i < n; i++) values[i] *= l->m->spec.logit_scale;
+    if (!rc) {
+        out->vector = new_buffer(l, bytes);
+        rc = out->vector ? 0 : QUIRE_ENOMEM;
+    }
+    if (!rc) l->m->b->ops->upload(l->m->b, out->vector, 0, values, bytes);
     free(values);
-    return out->vector ? 0 : QUIRE_ENOMEM;
-}
-
-/* out: the first of the weights that share the tensor. */
-static int load_matrices(struct loader *l, const struct tensor *t, const struct tensor_rule *rule,
-                         struct weight *out) {
-    struct model *m = l->m;
-    int rc = 0;
-    if (rule->each_expert) {
-        out->experts = calloc(m->spec.experts.n, sizeof *out->experts);
-        if (!out->experts) return error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", t->name);
-        for (size_t i = 0; i < m->spec.experts.n && !rc; i++) {
-            struct backend_tensor bt = model_tensor_part(&m->spec, rule, t, 0, i);
-            rc = m->b->ops->matrix_load(m->b, &bt, l->o->dtype, &out->experts[i], l->err);
-        }
-        return rc;
-    }
-    for (size_t part = 0; part < tensor_rule_parts(rule) && !rc; part++) {
-        struct backend_tensor bt = model_tensor_part(&m->spec, rule, t, part, 0);
-        rc = m->b->ops->matrix_load(m->b, &bt, l->o->dtype, &out[part].matrix, l->err);
-    }
     return rc;
 }
 
-static void identify_tensor(struct loader *l, const struct tensor *t) {
-    struct hash128 h = model_digest(l->m->b, t->data, t->bytes, l->digests);
-    buf_printf(&l->identity, "%s %d %zu %zu ", t->name, (int)t->type, t->dims[0], t->dims[1]);
-    buf_append(&l->identity, &h, sizeof h);
+static int load_matrix(struct loader *l, struct source *s, const struct tensor_rule *rule, size_t part,
+                       size_t expert, struct backend_matrix **out) {
+    struct rows_source rows = {.s = s};
+    struct backend_tensor bt = model_tensor_part(&l->m->spec, rule, s->t, part, expert, &rows.first);
+    bt.read_rows = read_rows;
+    bt.ctx = &rows;
+    return l->m->b->ops->matrix_load(l->m->b, &bt, l->o->dtype, out, l->err);
+}
+
+/* out: the first of the weights that share the tensor. */
+static int load_matrices(struct loader *l, struct source *s, const struct tensor_rule *rule,
+                         struct weight *out) {
+    int rc = 0;
+    if (!rule->each_expert) {
+        for (size_t part = 0; part < tensor_rule_parts(rule) && !rc; part++)
+            rc = load_matrix(l, s, rule, part, 0, &out[part].matrix);
+        return rc;
+    }
+    size_t n = l->m->spec.experts.n;
+    out->experts = calloc(n, sizeof *out->experts);
+    if (!out->experts) return error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+    for (size_t i = 0; i < n && !rc; i++) rc = load_matrix(l, s, rule, 0, i, &out->experts[i]);
+    return rc;
 }
 
 static int load_tensor(struct loader *l, const struct tensor *t) {
@@ -79,21 +112,16 @@ static int load_tensor(struct loader *l, const struct tensor *t) {
     const struct tensor_rule *rule = model_tensor_rule(l->family, &l->m->spec, t->name, &layer);
     struct weight *out =
         rule->weight < W_LAYER_END ? &l->m->layers[layer][rule->weight] : &l->m->global[rule->weight];
-    int rc = weights_fetch(l->w, t, l->err);
-    if (rc) return rc;
-    identify_tensor(l, t);
-    rc = rule->rows == D_ONE ? load_vector(l, t, rule, out) : load_matrices(l, t, rule, out);
-    weights_release(l->w, t);
+    struct source source = {.w = l->w, .t = t};
+    int rc = rule->rows == D_ONE ? load_vector(l, &source, rule, out) : load_matrices(l, &source, rule, out);
+    struct hash128 h = {.hi = source.digest.hi, .lo = source.digest.lo};
+    buf_printf(&l->identity, "%s %d %zu %zu ", t->name, (int)t->type, t->dims[0], t->dims[1]);
+    buf_append(&l->identity, &h, sizeof h);
     return rc;
 }
 
 static int load_tensors(struct loader *l) {
     uint64_t done = 0, total = weights_tensor_bytes(l->w);
-    size_t most = 0;
-    for (size_t i = 0; i < weights_n_tensors(l->w); i++)
-        most = size_max(most, weights_tensor_at(l->w, i)->bytes);
-    l->digests = calloc(model_digest_parts(most), sizeof *l->digests);
-    if (!l->digests) return error_set(l->err, QUIRE_ENOMEM, "loading: out of memory");
     for (size_t i = 0; i < weights_n_tensors(l->w); i++) {
         const struct tensor *t = weights_tensor_at(l->w, i);
         int rc = load_tensor(l, t);
@@ -202,7 +230,6 @@ int model_load(const struct weights *w, const struct model_spec *spec, struct ba
     for (size_t i = 0; i < spec->n_ropes && !rc; i++) rc = load_rope(&l, &plan, i);
     if (!rc) rc = identify(&l);
     buf_free(&l.identity);
-    free(l.digests);
     for (size_t i = 0; i < W_END; i++) free(l.factors[i]);
     if (rc)
         model_free(m);

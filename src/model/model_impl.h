@@ -6,6 +6,8 @@
 #include "model/family.h"
 #include "model/model.h"
 
+#include <stdatomic.h>
+
 /* One weight: a matrix, a matrix for each expert, or a vector in a buffer; all NULL when the family or the
  * file has none. */
 struct weight {
@@ -51,9 +53,11 @@ int model_plan(const struct model_spec *s, const struct backend *b, const struct
                struct plan *out, struct error *err);
 /* SIZE_MAX when it does not fit. */
 size_t model_panel_bytes(const struct model_spec *s, const struct plan *plan, enum panel p);
-/* Part `part` of a tensor, and expert `expert` of it, as the backend wants it; 0 and 0 for a plain matrix. */
+/* Part `part` of a tensor, and expert `expert` of it, as the backend wants it but for its rows, which begin
+ * at *first_row of the tensor's. 0 and 0 for a plain matrix. */
 struct backend_tensor model_tensor_part(const struct model_spec *s, const struct tensor_rule *rule,
-                                        const struct tensor *t, size_t part, size_t expert);
+                                        const struct tensor *t, size_t part, size_t expert,
+                                        size_t *first_row);
 
 /* Angle per position of each pair, [n_rot / 2]. factors: per-pair divisors of ROPE_FACTORS and ROPE_LONG,
  * else NULL. */
@@ -62,8 +66,11 @@ void rope_frequencies(double *out, const struct model_rope *rope, const float *f
 void rope_fill(float *table, size_t first, size_t n, const struct model_rope *rope,
                const double *frequencies);
 
-/* Hash of a tensor's bytes, computed on the host's compute threads. digests: [model_digest_parts(bytes)]. */
-size_t model_digest_parts(size_t bytes);
-struct hash128 model_digest(struct backend *b, const void *data, size_t bytes, struct hash128 *digests);
+/* Hash of a tensor's bytes, as they are read: a sum over parts, each named by its first row, so that threads
+ * may add theirs in any order. */
+struct model_digest {
+    _Atomic uint64_t hi, lo;
+};
+void model_digest_add(struct model_digest *d, size_t first, const void *rows, size_t bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* Formats as the GGUF specification and the gguf Python package describe them; multi-byte numbers are
+/* Formats as the GGUF specification and the gguf Python package describe them, MXFP4 as the OCP Microscaling
+ * Formats specification 1.0; multi-byte numbers are
  * little-endian, d, dmin and m are binary16. The order of the float operations is the package's, so that both
  * give the same bits. */
 #include "weights/decode.h"
@@ -31,6 +32,24 @@ void decode_f16(float *dst, const void *src, size_t n_blocks) {
 void decode_bf16(float *dst, const void *src, size_t n_blocks) {
     const uint8_t *p = src;
     for (size_t i = 0; i < n_blocks; i++) dst[i] = half_bf16_f32(load_u16(p + 2 * i));
+}
+
+/* The 8-bit floats of the OCP 8-bit floating point specification 1.0. E4M3: exponent bias 7, no infinity, all
+ * ones is NaN. */
+void decode_f8_e4m3(float *dst, const void *src, size_t n_blocks) {
+    const uint8_t *p = src;
+    for (size_t i = 0; i < n_blocks; i++) {
+        uint32_t magnitude = p[i] & 0x7f, sign = p[i] >> 7;
+        float v = half_bits_f32(magnitude << 20) * 0x1p120f; /* the exponent's bias is 127 there */
+        if (magnitude == 0x7f) v = half_bits_f32(0x7fc00000);
+        dst[i] = sign ? -v : v;
+    }
+}
+
+/* E5M2: the upper byte of binary16 */
+void decode_f8_e5m2(float *dst, const void *src, size_t n_blocks) {
+    const uint8_t *p = src;
+    for (size_t i = 0; i < n_blocks; i++) dst[i] = half_f16_f32((uint16_t)(p[i] << 8));
 }
 
 /* ---- 32 elements. A byte of q holds element j in its low and element j + 16 in its high nibble. ---- */
@@ -96,6 +115,33 @@ void decode_q8_0(float *dst, const void *src, size_t n_blocks) {
         float d = load_f16(p);
         for (int j = 0; j < 32; j++) dst[j] = d * (float)(int8_t)p[2 + j];
     }
+}
+
+/* What the four bits of IQ4_NL and IQ4_XS mean, and those of MXFP4 (E2M1, doubled). */
+static const int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
+static const int8_t MXFP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* q[16]: d * values[q] */
+static void decode_table(float *dst, const uint8_t *q, const int8_t *values, float d) {
+    for (int j = 0; j < 16; j++) {
+        dst[j] = d * (float)values[q[j] & 15];
+        dst[j + 16] = d * (float)values[q[j] >> 4];
+    }
+}
+
+/* d; q[16] */
+void decode_iq4_nl(float *dst, const void *src, size_t n_blocks) {
+    const uint8_t *p = src;
+    for (; n_blocks--; p += 18, dst += 32) decode_table(dst, p + 2, IQ4_VALUES, load_f16(p));
+}
+
+/* u8 exponent; q[16]; the doubled values are multiplied by 2^(exponent - 128) */
+void decode_mxfp4(float *dst, const void *src, size_t n_blocks) {
+    const uint8_t *p = src;
+    for (; n_blocks--; p += 17, dst += 32)
+        decode_table(dst, p + 1, MXFP4_VALUES,
+                     half_bits_f32(p[0] < 2 ? 0x00200000u << p[0] : (uint32_t)(p[0] - 1) << 23));
 }
 
 /* ---- 256 elements: two halves of 128, each four runs of 32 ---- */
@@ -194,6 +240,19 @@ void decode_q6_k(float *dst, const void *src, size_t n_blocks) {
             int low_q = low[half * 64 + run % 2 * 32 + l] >> run / 2 * 4 & 15;
             int v = (low_q | (high[half * 32 + l] >> 2 * run & 3) << 4) - 32;
             dst[i] = d * (float)(int8_t)scales[i / 16] * (float)v;
+        }
+    }
+}
+
+/* d; u16 with the high two bits of eight scales; their low nibbles[4]; q[128]: eight runs of 32, each as in
+ * IQ4_NL: d * (scale - 32) * values[q] */
+void decode_iq4_xs(float *dst, const void *src, size_t n_blocks) {
+    const uint8_t *p = src;
+    for (; n_blocks--; p += 136, dst += 256) {
+        float d = load_f16(p);
+        for (int run = 0; run < 8; run++) {
+            int low = p[4 + run / 2] >> run % 2 * 4 & 15, high = load_u16(p + 2) >> 2 * run & 3;
+            decode_table(dst + run * 32, p + 8 + run * 16, IQ4_VALUES, d * (float)((low | high << 4) - 32));
         }
     }
 }

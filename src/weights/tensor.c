@@ -8,7 +8,7 @@
 #define REMOVED(name, instead)                                                                               \
     { name, 0, 0, false, "it was removed from GGUF; " instead, NULL }
 
-/* Ids, names and sizes as in the GGUF specification and ggml. */
+/* Ids, names and sizes as in the GGUF specification and ggml; names of 8-bit floats as in safetensors. */
 static const struct tensor_type_info TYPES[] = {
     [TENSOR_F32] = DECODED("F32", 1, 4, decode_f32),
     [TENSOR_F16] = DECODED("F16", 1, 2, decode_f16),
@@ -30,10 +30,10 @@ static const struct tensor_type_info TYPES[] = {
     [17] = KNOWN("IQ2_XS", 256, 74, "use Q2_K"),
     [18] = KNOWN("IQ3_XXS", 256, 98, "use Q3_K"),
     [19] = KNOWN("IQ1_S", 256, 50, "use Q2_K"),
-    [20] = KNOWN("IQ4_NL", 32, 18, "use Q4_0 or Q4_K"),
+    [TENSOR_IQ4_NL] = DECODED("IQ4_NL", 32, 18, decode_iq4_nl),
     [21] = KNOWN("IQ3_S", 256, 110, "use Q3_K"),
     [22] = KNOWN("IQ2_S", 256, 82, "use Q2_K"),
-    [23] = KNOWN("IQ4_XS", 256, 136, "use Q4_K"),
+    [TENSOR_IQ4_XS] = DECODED("IQ4_XS", 256, 136, decode_iq4_xs),
     [24] = KNOWN("I8", 1, 1, "use F32, F16 or BF16"),
     [25] = KNOWN("I16", 1, 2, "use F32, F16 or BF16"),
     [26] = KNOWN("I32", 1, 4, "use F32, F16 or BF16"),
@@ -49,10 +49,12 @@ static const struct tensor_type_info TYPES[] = {
     [36] = REMOVED("IQ4_NL_4_4", "use Q4_0"),
     [37] = REMOVED("IQ4_NL_4_8", "use Q4_0"),
     [38] = REMOVED("IQ4_NL_8_8", "use Q4_0"),
-    [39] = KNOWN("MXFP4", 32, 17, "use Q4_K or Q8_0"),
+    [TENSOR_MXFP4] = DECODED("MXFP4", 32, 17, decode_mxfp4),
     [40] = KNOWN("NVFP4", 64, 36, "use Q4_K or Q8_0"),
     [41] = KNOWN("Q1_0", 128, 18, "use Q2_K"),
     [42] = KNOWN("Q2_0", 64, 18, "use Q2_K"),
+    [TENSOR_F8_E4M3] = DECODED("F8_E4M3", 1, 1, decode_f8_e4m3),
+    [TENSOR_F8_E5M2] = DECODED("F8_E5M2", 1, 1, decode_f8_e5m2),
 };
 
 _Static_assert(sizeof TYPES / sizeof *TYPES <= TENSOR_TYPE_END, "ids stay below TENSOR_TYPE_END");

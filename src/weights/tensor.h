@@ -1,4 +1,5 @@
-/* Tensors as model files describe them, and the element formats they use (ids as GGUF has them). */
+/* Tensors as model files describe them, and the element formats they use. Ids below TENSOR_GGUF_END are GGUF's;
+ * above are formats that GGUF does not have. */
 #ifndef WEIGHTS_TENSOR_H
 #define WEIGHTS_TENSOR_H
 
@@ -19,7 +20,13 @@ enum tensor_type {
     TENSOR_Q4_K = 12,
     TENSOR_Q5_K = 13,
     TENSOR_Q6_K = 14,
+    TENSOR_IQ4_NL = 20,
+    TENSOR_IQ4_XS = 23,
     TENSOR_BF16 = 30,
+    TENSOR_MXFP4 = 39,
+    TENSOR_GGUF_END = 60,
+    TENSOR_F8_E4M3 = 62,
+    TENSOR_F8_E5M2 = 63,
     TENSOR_TYPE_END = 64 /* ids are below this */
 };
 
@@ -45,7 +52,7 @@ struct tensor {
     enum tensor_type type;
     unsigned n_dims;
     size_t dims[TENSOR_MAX_DIMS]; /* dims[0] is the row length (contiguous); unused ones are 1 */
-    const void *data; /* row r of a matrix is at data + r * row_bytes; see weights_fetch; aligned to 8 */
+    const void *data; /* row r of a matrix is at data + r * row_bytes; see weights_read; aligned to 8 */
     size_t row_bytes, bytes;
 };
 

@@ -22,12 +22,13 @@ struct problem {
     double *want, *size; /* [m][rows]: the product, and the sum of magnitudes that bounds its error */
 };
 
-static const enum kern_format formats[] = {KERN_F32,  KERN_F16,  KERN_BF16, KERN_Q4_0, KERN_Q4_1,
-                                           KERN_Q5_0, KERN_Q5_1, KERN_Q8_0, KERN_Q2_K, KERN_Q3_K,
-                                           KERN_Q4_K, KERN_Q5_K, KERN_Q6_K};
+static const enum kern_format formats[] = {KERN_F32,   KERN_F16,     KERN_BF16,   KERN_Q4_0,   KERN_Q4_1,
+                                           KERN_Q5_0,  KERN_Q5_1,    KERN_Q8_0,   KERN_Q2_K,   KERN_Q3_K,
+                                           KERN_Q4_K,  KERN_Q5_K,    KERN_Q6_K,   KERN_IQ4_NL, KERN_IQ4_XS,
+                                           KERN_MXFP4, KERN_F8_E4M3, KERN_F8_E5M2};
 
 static bool is_float(enum kern_format f) {
-    return f == KERN_F32 || f == KERN_F16 || f == KERN_BF16;
+    return !kern_is_block_format(f);
 }
 
 /* ---- weights ---- */
@@ -37,32 +38,43 @@ static void put_half(uint8_t *p, float x) {
     memcpy(p, &h, 2);
 }
 
-/* Random bytes are valid quants in all formats; the half-precision scales among them are set to sensible
- * values. Offsets of the scales: the format descriptions in weights/decode.c. */
-static void fill_block(struct check *c, uint8_t *block, enum kern_format f, size_t bytes, float scale) {
-    for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)check_random(c);
-    float d = check_uniform(c, -1.0f, 1.0f) * scale, m = check_uniform(c, -8.0f, 1.0f) * scale;
+/* Where the half-precision factors of a block are (MXFP4: its exponent), and how many bytes; the format
+ * descriptions are in weights/decode.c. */
+static uint8_t *factors_of(uint8_t *block, enum kern_format f, size_t bytes, size_t *n) {
     switch (f) {
+    case KERN_MXFP4: *n = 1; return block;
     case KERN_Q4_1:
     case KERN_Q5_1:
     case KERN_Q4_K:
-    case KERN_Q5_K:
-        put_half(block, d);
-        put_half(block + 2, m);
-        break;
-    case KERN_Q2_K:
-        put_half(block + bytes - 4, d);
-        put_half(block + bytes - 2, m);
-        break;
+    case KERN_Q5_K: *n = 4; return block;
+    case KERN_Q2_K: *n = 4; return block + bytes - 4;
     case KERN_Q3_K:
-    case KERN_Q6_K: put_half(block + bytes - 2, d); break;
-    default: put_half(block, d); break;
+    case KERN_Q6_K: *n = 2; return block + bytes - 2;
+    default: *n = 2; return block;
     }
 }
 
+/* Random bytes are valid quants and integer scales in all formats; the factors are set to sensible values. */
+static void fill_block(struct check *c, uint8_t *block, enum kern_format f, size_t bytes, float scale) {
+    size_t n;
+    uint8_t *factors = factors_of(block, f, bytes, &n);
+    for (size_t i = 0; i < bytes; i++) block[i] = (uint8_t)check_random(c);
+    float d = check_uniform(c, -1.0f, 1.0f) * scale, m = check_uniform(c, -8.0f, 1.0f) * scale;
+    if (n == 1)
+        *factors = (uint8_t)(scale == 0.0f ? 0 : 128 + ilogb(scale) - (int)check_below(c, 3));
+    else
+        put_half(factors, d);
+    if (n == 4) put_half(factors + 2, m);
+}
+
+/* All quants of a block, and its integer scales, at an end of their range. */
 static void extreme_block(uint8_t *block, enum kern_format f, size_t bytes, int which) {
-    size_t head = f == KERN_Q4_1 || f == KERN_Q5_1 ? 4 : 2;
-    memset(block + head, which == 0 ? 0xff : which == 1 ? 0x00 : f == KERN_Q8_0 ? 0x80 : 0x77, bytes - head);
+    size_t n;
+    uint8_t kept[4], *factors = factors_of(block, f, bytes, &n);
+    const uint8_t other = f == KERN_Q8_0 || f == KERN_Q6_K ? 0x80 : 0x77;
+    memcpy(kept, factors, n);
+    memset(block, which == 0 ? 0xff : which == 1 ? 0x00 : other, bytes);
+    memcpy(factors, kept, n);
 }
 
 /* Floats that the product's type can hold: "wide" reaches 2^23, half only 2^16. */
@@ -72,6 +84,23 @@ static void fill_floats(struct problem *p, float *x, size_t n, enum fill fill) {
         for (size_t i = 0; i < n; i++) x[i] *= 0x1p-8f;
 }
 
+static bool is_f8(enum kern_format f) {
+    return f == KERN_F8_E4M3 || f == KERN_F8_E5M2;
+}
+
+/* Finite 8-bit floats. */
+static uint8_t float8(struct check *c, enum kern_format f, enum fill fill) {
+    const uint8_t one = f == KERN_F8_E4M3 ? 0x38 : 0x3c, subnormals = f == KERN_F8_E4M3 ? 7 : 3,
+                  largest = f == KERN_F8_E4M3 ? 0x7e : 0x7b;
+    uint8_t sign = (uint8_t)(check_below(c, 2) << 7);
+    switch (fill) {
+    case FILL_ONES: return one;
+    case FILL_ZERO: return sign;
+    case FILL_DENORMAL: return (uint8_t)(sign | check_below(c, subnormals + 1u));
+    default: return (uint8_t)(sign | check_below(c, largest + 1u));
+    }
+}
+
 static void fill_weights(struct problem *p) {
     const struct tensor_type_info *info = tensor_type_info(p->source);
     static const float scales[FILLS] = {0.05f, 1.0f, 1.0f, 60000.0f / 8, 0x1p-22f, 0.0f};
@@ -79,6 +108,10 @@ static void fill_weights(struct problem *p) {
     size_t n_blocks = p->rows * p->k / info->block_elems;
     for (size_t b = 0; b < n_blocks; b++, dst += info->block_bytes) {
         float x;
+        if (is_f8(p->source)) {
+            *dst = float8(p->c, p->source, p->fill);
+            continue;
+        }
         if (is_float(p->source)) {
             fill_floats(p, &x, 1, p->fill == FILL_ALTERNATING ? FILL_NORMAL : p->fill);
             uint16_t h = p->source == KERN_F16 ? kern_to_f16(x) : kern_to_bf16(x);
@@ -86,8 +119,7 @@ static void fill_weights(struct problem *p) {
             continue;
         }
         fill_block(p->c, dst, p->source, info->block_bytes, scales[p->fill]);
-        if (p->fill == FILL_ONES && p->source <= KERN_Q8_0)
-            extreme_block(dst, p->source, info->block_bytes, (int)check_below(p->c, 3));
+        if (p->fill == FILL_ONES) extreme_block(dst, p->source, info->block_bytes, (int)check_below(p->c, 3));
     }
 }
 
@@ -105,16 +137,17 @@ static void unpack_input(const struct problem *p, size_t i, double *x) {
     }
 }
 
-/* |d| (|q - bias|) + |m| for each element: what rounding errors of d * isum + m * sum are relative to. */
+/* |d q| + |m| for each element: what rounding errors of d * isum + m * sum are relative to. */
 static void magnitudes(const struct problem *p, const uint8_t *row, const float *decoded, double *size) {
+    size_t unit = kern_unit_blocks(p->source);
     for (size_t j = 0; j < p->k; j++) size[j] = fabs((double)decoded[j]);
-    if (is_float(p->format) || p->format > KERN_Q8_0) return;
+    if (is_float(p->format)) return;
     for (size_t b = 0; b < p->k / KERN_BLOCK; b++) {
         struct kern_block block;
-        kern_block_read(&block, p->format, row + b * kern_block_bytes(p->format));
-        double d = fabs((double)kern_from_f16(block.d)), m = fabs((double)kern_from_f16(block.m));
+        kern_block_read(&block, p->source, row + b / unit * kern_unit_bytes(p->source), b % unit);
         for (size_t i = 0; i < KERN_BLOCK; i++)
-            size[b * KERN_BLOCK + i] = d * abs(block.q[i] - kern_block_bias(p->format)) + m;
+            size[b * KERN_BLOCK + i] =
+                fabs((double)block.d[i / 16] * block.q[i]) + fabs((double)block.m[i / 16]);
     }
 }
 
@@ -150,14 +183,16 @@ static void expect(struct problem *p) {
 }
 
 /* The error bound of one output with S = the sum of magnitudes.
- * Each term is rounded at most 4 times, adding n terms one after another multiplies by at most (1 + U)^n; the
- * decoder that the expectation uses rounds twice: (n + 8) U S to first order. n: k for float products, 2 a
- * block for 8-bit ones. Results below 2^-126 lose up to 2^-149 each, in 8-bit products multiplied by isum <=
- * 2^20. */
+ * Each term is rounded at most 4 times before it is added to the sum of its output (5 for formats with a
+ * scale of each half: product, up to 3 sums, factor), adding n terms one after another multiplies by at most
+ * (1 + U)^n; the decoder that the expectation uses rounds twice: (n + 8) U S to first order. n: k for float
+ * products, 2 a block for 8-bit ones. Results below 2^-126 lose up to 2^-149 each, in 8-bit products
+ * multiplied by isum <= 2^21, in those of E4M3 by 2^8. */
 static double bound(const struct problem *p, double size) {
     bool q8 = p->w.mm->act == KERN_ACT_Q8;
     double n = q8 ? 2.0 * (double)(p->k / KERN_BLOCK) : (double)p->k;
-    return (n + 8.0) * 1.01 * U * size + n * (q8 ? 0x1p-128 : 0x1p-149);
+    double lost = q8 ? 0x1p-127 : p->format == KERN_F8_E4M3 ? 0x1p-141 : 0x1p-149;
+    return (n + 8.0) * 1.01 * U * size + n * lost;
 }
 
 /* ---- set-up ---- */
@@ -324,10 +359,24 @@ static void check_not_finite(struct problem *p) {
     free(before);
 }
 
+/* The one NaN of E4M3 and one of E5M2 stay NaN. Repacks the first panel. */
+static void check_f8_nan(struct problem *p) {
+    if (!is_f8(p->format)) return;
+    size_t panel_rows = p->w.mm->panel_rows, n = p->rows < panel_rows ? p->rows : panel_rows;
+    float *y = p->y.data;
+    ((uint8_t *)p->file.data)[p->k - 1] = check_below(p->c, 2) ? 0x7f : 0xff;
+    p->w.mm->pack(&p->w, p->panels.data, p->file.data, p->row_bytes, n);
+    run(p, y, 0, n_panels(p), 0, p->m, false);
+    size_t numbers = 0;
+    for (size_t i = 0; i < p->m; i++) numbers += !isnan(y[i * p->y_stride]);
+    check_that(p->c, numbers == 0, "%zu outputs of a weight row with NaN are numbers", numbers);
+}
+
 static void check_memory(struct problem *p) {
     if (p->rows % 16 || p->k < 512) return; /* a panel is padded to 64 bytes */
     size_t packed = n_panels(p) * p->w.mm->panel_bytes(&p->w), file = p->rows * p->row_bytes;
-    check_that(p->c, is_float(p->format) || (double)packed <= 1.05 * (double)file,
+    check_that(p->c,
+               is_float(p->format) || (double)packed <= 1.05 * (double)file + 64.0 * (double)n_panels(p),
                "packed takes %zu bytes, file %zu", packed, file);
 }
 
@@ -347,6 +396,7 @@ static void check_problem(struct check *c, enum kern_format format, enum kern_fo
     check_unpack(&p);
     check_memory(&p);
     check_not_finite(&p);
+    check_f8_nan(&p);
     teardown(&p);
 }
 
@@ -362,6 +412,7 @@ static void check_format(struct check *c, enum kern_format f) {
     for (int fill = 0; fill < FILLS; fill++)
         check_problem(c, f, f, 35, unit == 1 ? 97 : 3 * unit, 7, (enum fill)fill, SIDE_BACK);
     check_problem(c, f, f, 48, unit == 256 ? 768 : 576, 64, FILL_NORMAL, SIDE_BACK);
+    check_problem(c, f, f, 64, unit == 256 ? 512 : 96, 33, FILL_ONES, SIDE_FRONT);
     check_problem(c, f, f, 80, 1536, 64, FILL_WIDE, SIDE_FRONT);
     check_problem(c, f, f, 32, unit == 256 ? 4096 : 4160, 150, FILL_NORMAL,
                   SIDE_BACK); /* more than one span of rows */
