@@ -84,7 +84,8 @@ static int init_pairs(struct bpe *b, const struct bpe_config *c, struct arena *a
             }
             i = (i + 1) & mask;
         }
-        slots[i] = (struct bpe_pair_slot){m->left, m->right, c->ranks ? c->ranks[rank] : (uint32_t)rank, m->id};
+        slots[i] =
+            (struct bpe_pair_slot){m->left, m->right, c->ranks ? c->ranks[rank] : (uint32_t)rank, m->id};
     }
     return 0;
 }

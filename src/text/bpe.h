@@ -1,6 +1,7 @@
-/* Byte pair encoding (Sennrich et al. 2016) over bytes or characters: a word's symbols are merged pair by pair,
- * always the pair of best rank and among equals the leftmost, until none is left that has a rank. Equal to Hugging Face
- * `tokenizers` BPE, also for lists of merges that no training would give. Knows ids and bytes, not spellings.
+/* Byte pair encoding (Sennrich et al. 2016) over bytes or characters: a word's symbols are merged pair by
+ * pair, always the pair of best rank and among equals the leftmost, until none is left that has a rank. Equal
+ * to Hugging Face `tokenizers` BPE, also for lists of merges that no training would give. Knows ids and
+ * bytes, not spellings.
  */
 #ifndef TEXT_BPE_H
 #define TEXT_BPE_H
@@ -54,9 +55,9 @@ struct bpe_config {
     size_t n_vocab;      /* < 2^31 */
     const struct bpe_merge *merges;
     size_t n_merges;
-    bool ignore_merges; /* whatever is a piece is encoded as it */
-    const uint32_t *ranks; /* [n_merges] pairs may share one; NULL: the index is the rank */
-    bool chars;            /* and these four: see struct bpe */
+    bool ignore_merges;       /* whatever is a piece is encoded as it */
+    const uint32_t *ranks;    /* [n_merges] pairs may share one; NULL: the index is the rank */
+    bool chars;               /* and these four: see struct bpe */
     const uint32_t *fallback; /* [256], or NULL */
     uint32_t unk;
     bool fuse_unk;

@@ -14,10 +14,11 @@ int charsmap_init(struct charsmap *m, const void *blob, size_t n, struct arena *
     if (n == 0) return 0;
     uint32_t trie_bytes = n >= 4 ? load_le(p) : 0;
     if (n < 4 || trie_bytes == 0 || trie_bytes % 4 || trie_bytes > n - 4)
-        return error_set(err, QUIRE_EFORMAT,
-                         "precompiled_charsmap: its trie has %u bytes, the whole has %zu; a multiple of 4 that "
-                         "fits is allowed",
-                         trie_bytes, n);
+        return error_set(
+            err, QUIRE_EFORMAT,
+            "precompiled_charsmap: its trie has %u bytes, the whole has %zu; a multiple of 4 that "
+            "fits is allowed",
+            trie_bytes, n);
     size_t n_units = trie_bytes / 4, rest = n - 4 - trie_bytes;
     uint32_t *units = arena_array(arena, n_units, sizeof *units);
     uint8_t *texts = arena_zalloc(arena, rest + 1); /* ends with NUL whatever the file has */

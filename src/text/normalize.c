@@ -27,7 +27,8 @@ static uint32_t source_end(const struct input *in, size_t i) {
 }
 
 /* Appends bytes that come from in[a .. b). */
-static void put(struct norm_text *out, const void *bytes, size_t n, const struct input *in, size_t a, size_t b) {
+static void put(struct norm_text *out, const void *bytes, size_t n, const struct input *in, size_t a,
+                size_t b) {
     size_t before = out->text.len, need;
     buf_append(&out->text, bytes, n);
     if (!out->tracked || out->text.failed || n == 0) return;
@@ -222,7 +223,7 @@ static void metaspace_step(const struct norm_step *st, const struct input *in, s
 
 /* --- precompiled rules --- */
 
-#define UNICODE_CONTROLS                                                                                            \
+#define UNICODE_CONTROLS                                                                                     \
     (UNICODE_BIT(UNICODE_CC) | UNICODE_BIT(UNICODE_CW) | UNICODE_BIT(UNICODE_ZL) | UNICODE_BIT(UNICODE_ZP))
 
 /* Characters that are a cluster by themselves. */
@@ -232,7 +233,7 @@ static bool is_control(uint32_t cp) {
     return UNICODE_CONTROLS >> kind & 1;
 }
 
-/* End of the grapheme cluster at i, or some place from 6 bytes on: longer clusters are treated alike. */
+/* End of the grapheme cluster at i, as far as it matters: in clusters of less than 6 bytes. */
 static size_t cluster_end(const struct input *in, size_t i) {
     size_t len, end;
     uint32_t cp = char_at(in, i, &len);
@@ -240,7 +241,7 @@ static size_t cluster_end(const struct input *in, size_t i) {
     if (cp == '\r' && end < in->n && in->s[end] == '\n') return end + 1;
     if (cp == UINT32_MAX || is_control(cp)) return end;
     bool joins_next = unicode_props(cp) & PROP_PREPEND;
-    while (end < in->n && end - i < 6) {
+    while (end < in->n) {
         uint32_t next = char_at(in, end, &len);
         if (next == UINT32_MAX) break;
         unsigned props = unicode_props(next);

@@ -1,6 +1,6 @@
-/* Normalizers: what happens to text before it is cut and encoded. A sequence of steps, each of which reads one text
- * and writes another; what they mean is the reference's (`tokenizers`, and for NORM_SENTENCEPIECE `sentencepiece`).
- * Bytes that are not UTF-8 pass unchanged. */
+/* Normalizers: what happens to text before it is cut and encoded. A sequence of steps, each of which reads
+ * one text and writes another; what they mean is the reference's (`tokenizers`, and for NORM_SENTENCEPIECE
+ * `sentencepiece`). Bytes that are not UTF-8 pass unchanged. */
 #ifndef TEXT_NORMALIZE_H
 #define TEXT_NORMALIZE_H
 
@@ -66,9 +66,9 @@ struct norm_scratch { /* zero at first */
 };
 void norm_scratch_free(struct norm_scratch *s);
 
-/* Runs the steps. *out and *out_len: the result, in s or, if nothing had to be done, the text itself. at_start: the
- * text begins where the whole begins (PREFIX_FIRST). from (may be NULL) gets where each byte is from, or NULL if
- * nothing was done; needs n < 2^32. False: no memory. */
+/* Runs the steps. *out and *out_len: the result, in s or, if nothing had to be done, the text itself.
+ * at_start: the text begins where the whole begins (PREFIX_FIRST). from (may be NULL) gets where each byte is
+ * from, or NULL if nothing was done; needs n < 2^32. False: no memory. */
 bool norm_run(const struct norm_step *steps, size_t n_steps, const uint8_t *text, size_t n, bool at_start,
               struct norm_scratch *s, const uint8_t **out, size_t *out_len, const struct norm_source **from);
 

@@ -7,10 +7,13 @@
 
 #include <string.h>
 
-#define STEPS(...)                                                                                                  \
-    .steps = (const struct pretok_step[]){__VA_ARGS__},                                                             \
+#define STEPS(...)                                                                                           \
+    .steps = (const struct pretok_step[]){__VA_ARGS__},                                                      \
     .n_steps = sizeof((const struct pretok_step[]){__VA_ARGS__}) / sizeof(struct pretok_step)
-#define ALIASES(...) .aliases = (const char *const[]){__VA_ARGS__, NULL}
+#define ALIASES(...)                                                                                         \
+    .aliases = (const char *const[]) {                                                                       \
+        __VA_ARGS__, NULL                                                                                    \
+    }
 
 static const struct pretok pretoks[] = {
     {.name = "default", STEPS({.next = pretok_default})},
@@ -28,7 +31,7 @@ static const struct pretok pretoks[] = {
     {.name = "glm4", STEPS({.next = pretok_llama3}), .ignore_merges = true},
     {.name = "qwen2", ALIASES("stablelm2", "megrez"), STEPS({.next = pretok_qwen2}), .nfc = true},
     {.name = "hunyuan", ALIASES("grok-2"), STEPS({.next = pretok_qwen2})},
-    {.name = "qwen35", STEPS({.next = pretok_qwen35}), .nfc = true},
+    {.name = "qwen35", STEPS({.next = pretok_qwen35})},
     {.name = "bailingmoe", ALIASES("bailingmoe2", "llada-moe"), STEPS({.next = pretok_qwen2})},
     {.name = "seed-coder", STEPS({.next = pretok_seed_coder})},
     {.name = "smollm",
@@ -44,8 +47,7 @@ static const struct pretok pretoks[] = {
     {.name = "deepseek-coder",
      STEPS({.next = pretok_newline}, {.next = pretok_spaced_letters}, {.next = pretok_spaced_punctuation},
            {.next = pretok_cjk_wide}, {.next = pretok_digits})},
-    {.name = "falcon",
-     STEPS({.next = pretok_falcon}, {.next = pretok_gpt2}, {.next = pretok_three_digits})},
+    {.name = "falcon", STEPS({.next = pretok_falcon}, {.next = pretok_gpt2}, {.next = pretok_three_digits})},
     {.name = "bloom", ALIASES("poro-chat", "gpt3-finnish"), STEPS({.next = pretok_bloom})},
     {.name = "viking", STEPS({.next = pretok_bloom}, {.next = pretok_digits})},
 };
@@ -64,8 +66,10 @@ const struct pretok *pretok_find(const char *name, size_t len) {
 }
 
 const char *pretok_known_names(void) {
-    return "default, gpt-2, llama-bpe, qwen2, smollm, deepseek-v3, deepseek-coder, gpt-4o, tekken, kimi-k2, glm4, "
-           "falcon, bloom, command-r, dbrx, hunyuan, olmo, qwen35, bailingmoe, seed-coder, viking and their other "
+    return "default, gpt-2, llama-bpe, qwen2, smollm, deepseek-v3, deepseek-coder, gpt-4o, tekken, kimi-k2, "
+           "glm4, "
+           "falcon, bloom, command-r, dbrx, hunyuan, olmo, qwen35, bailingmoe, seed-coder, viking and their "
+           "other "
            "names";
 }
 
@@ -97,6 +101,8 @@ size_t pretok_literal_next(const struct pretok_step *step, const uint8_t *s, siz
 }
 
 bool pretok_dropped(const struct pretok_step *step, const uint8_t *s, size_t i, size_t n) {
-    if (step->behavior == SPLIT_REMOVED) return n - i >= step->literal.len && find_literal(step, s, i, size_min(n, i + step->literal.len)) == i;
+    if (step->behavior == SPLIT_REMOVED)
+        return n - i >= step->literal.len &&
+               find_literal(step, s, i, size_min(n, i + step->literal.len)) == i;
     return at(s, i, n, UNICODE_SPACE);
 }

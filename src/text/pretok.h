@@ -1,7 +1,7 @@
 /* Pre-tokenizers: how text is cut into the words that a model encodes one by one. A GGUF file only names one
  * (tokenizer.ggml.pre); what the names mean is the regular expressions of the families' tokenizer.json, given
- * beside each scanner. tokenizer.json itself holds the expressions, of which those are known that scanners exist
- * for. Scanners are our own and linear in the text; their result equals the reference's. */
+ * beside each scanner. tokenizer.json itself holds the expressions, of which those are known that scanners
+ * exist for. Scanners are our own and linear in the text; their result equals the reference's. */
 #ifndef TEXT_PRETOK_H
 #define TEXT_PRETOK_H
 
@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* End of the piece that starts at i < n: a match of the step's expression, or the stretch up to the next one. The
- * text is s[0 .. n), any bytes; each byte of an ill-formed sequence is a character without properties. The result
- * is in (i, n] and depends on s[i .. n) alone. */
+/* End of the piece that starts at i < n: a match of the step's expression, or the stretch up to the next one.
+ * The text is s[0 .. n), any bytes; each byte of an ill-formed sequence is a character without properties.
+ * The result is in (i, n] and depends on s[i .. n) alone. */
 typedef size_t pretok_scanner(const uint8_t *s, size_t i, size_t n);
 
 enum split_behavior { SPLIT_ISOLATED, SPLIT_REMOVED, SPLIT_WITH_PREVIOUS, SPLIT_WITH_NEXT, SPLIT_CONTIGUOUS };
@@ -43,8 +43,8 @@ const struct pretok *pretok_find(const char *name, size_t len);
 /* All canonical names and aliases, "a, b, c", for messages. */
 const char *pretok_known_names(void);
 
-/* The scanner of an expression as a Split of tokenizer.json writes it, NULL if it is not known. *total: whether it
- * matches everything, with no stretches between matches. */
+/* The scanner of an expression as a Split of tokenizer.json writes it, NULL if it is not known. *total:
+ * whether it matches everything, with no stretches between matches. */
 pretok_scanner *pretok_of_regex(const char *pattern, size_t len, bool *total);
 
 /* The scanners of other pre-tokenizers. */
@@ -71,7 +71,8 @@ again:
     for (size_t k = 0; k < w->n_steps; k++) {
         const struct pretok_step *step = &w->steps[k];
         if (w->end[k] <= w->i) {
-            w->end[k] = step->next ? step->next(w->s, w->i, limit) : pretok_literal_next(step, w->s, w->i, limit);
+            w->end[k] =
+                step->next ? step->next(w->s, w->i, limit) : pretok_literal_next(step, w->s, w->i, limit);
             if (step->drop_space || step->behavior == SPLIT_REMOVED)
                 if (pretok_dropped(step, w->s, w->i, limit)) {
                     w->i = w->end[k];

@@ -1,4 +1,5 @@
-/* Scanners of the regular expressions that tokenizer.json files hold, and of pre-tokenizers that are built in. */
+/* Scanners of the regular expressions that tokenizer.json files hold, and of pre-tokenizers that are built
+ * in. */
 #include "text/pretok.h"
 
 #include "text/pretok_scan.h"
@@ -43,8 +44,8 @@ size_t pretok_smollm(const uint8_t *s, size_t i, size_t n) {
     return gpt2(s, i, n, UNICODE_NUMERIC);
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d) : its end, or 0. Case folding makes the long s (U+017F) an s; expressions that spell
- * out both cases do without it. */
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d) : its end, or 0. Case folding makes the long s (U+017F) an s; expressions that
+ * spell out both cases do without it. */
 static inline size_t contraction(const uint8_t *s, size_t i, size_t n, bool long_s) {
     if (i + 1 >= n || s[i] != '\'') return 0;
     uint8_t a = s[i + 1] | 0x20, b = i + 2 < n ? s[i + 2] : 0;
@@ -58,7 +59,15 @@ static inline size_t contraction(const uint8_t *s, size_t i, size_t n, bool long
 /* The expressions since GPT-4 are variations of one:
  *     (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+
  *     |\s+(?!\S)|\s+ */
-enum { FIRST_CONTRACTION = 1, LAST_CONTRACTION = 2, LONG_S = 4, CASED = 8, HAN = 16, SLASH = 32, NO_NEWLINES = 64 };
+enum {
+    FIRST_CONTRACTION = 1,
+    LAST_CONTRACTION = 2,
+    LONG_S = 4,
+    CASED = 8,
+    HAN = 16,
+    SLASH = 32,
+    NO_NEWLINES = 64
+};
 
 static inline size_t digits(const uint8_t *s, size_t i, size_t n, unsigned most) {
     size_t len;
@@ -66,8 +75,8 @@ static inline size_t digits(const uint8_t *s, size_t i, size_t n, unsigned most)
     return i;
 }
 
-#define UPPERISH                                                                                                    \
-    (UNICODE_BIT(UNICODE_LU) | UNICODE_BIT(UNICODE_LT) | UNICODE_BIT(UNICODE_LM) | UNICODE_BIT(UNICODE_LO) |         \
+#define UPPERISH                                                                                             \
+    (UNICODE_BIT(UNICODE_LU) | UNICODE_BIT(UNICODE_LT) | UNICODE_BIT(UNICODE_LM) | UNICODE_BIT(UNICODE_LO) | \
      UNICODE_MARK)
 #define LOWERISH (UNICODE_BIT(UNICODE_LL) | UNICODE_BIT(UNICODE_LM) | UNICODE_BIT(UNICODE_LO) | UNICODE_MARK)
 
@@ -80,7 +89,8 @@ static inline bool at_cased(const uint8_t *s, size_t i, size_t n, uint32_t set, 
     return i < n && is(kind_at(s, i, n, len), set) && !(how & HAN && is_han(s, i, n));
 }
 
-/* From i on, U being UPPERISH and L LOWERISH: U*L+ first, else U+L*. Its end, or 0. *lower: whether the first. */
+/* From i on, U being UPPERISH and L LOWERISH: U*L+ first, else U+L*. Its end, or 0. *lower: whether the
+ * first. */
 static inline size_t cased_word(const uint8_t *s, size_t i, size_t n, unsigned how, bool *lower) {
     size_t len, end = i, back = 0; /* back: end of the last character of U that is of L too */
     for (; at_cased(s, end, n, UPPERISH, how, &len); end += len)
@@ -130,16 +140,17 @@ static inline size_t modern(const uint8_t *s, size_t i, size_t n, uint32_t lette
     size_t j = s[i] == ' ' && at(s, i + 1, n, other) ? i + 1 : i;
     if (j > i || is(kind, other)) {
         end = run(s, j, n, other);
-        while (!(how & NO_NEWLINES) && end < n && (is_newline(s[end]) || (how & SLASH && s[end] == '/'))) end++;
+        while (!(how & NO_NEWLINES) && end < n && (is_newline(s[end]) || (how & SLASH && s[end] == '/')))
+            end++;
         return end;
     }
     struct space_run r = space_run(s, i, n);
     return r.after_newline ? r.after_newline : split_spaces(r, i, r.end == n);
 }
 
-#define MODERN(name, letters, max_digits, how)                                                                      \
+#define MODERN(name, letters, max_digits, how)                                                               \
     size_t name(const uint8_t *s, size_t i, size_t n) {                                                      \
-        return modern(s, i, n, letters, max_digits, how);                                                           \
+        return modern(s, i, n, letters, max_digits, how);                                                    \
     }
 MODERN(pretok_llama3, UNICODE_LETTER, 3, FIRST_CONTRACTION | LONG_S)
 MODERN(pretok_llama3_ascii, UNICODE_LETTER, 3, FIRST_CONTRACTION)
@@ -212,7 +223,6 @@ size_t pretok_default(const uint8_t *s, size_t i, size_t n) {
     return split_spaces(r, i, r.end == n || cut_at(s, r.end, n));
 }
 
-
 /* The character at i and its end. */
 static inline uint32_t char_at(const uint8_t *s, size_t i, size_t n, size_t *end) {
     size_t len = utf8_sequence((const char *)s + i, n - i);
@@ -229,7 +239,8 @@ static inline size_t char_end(const uint8_t *s, size_t i, size_t n) {
 
 /* [!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~] */
 static inline bool is_ascii_symbol(uint8_t c) {
-    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
+           (c >= '{' && c <= '~');
 }
 
 static inline bool is_ascii_letter(uint8_t c) {
@@ -247,7 +258,8 @@ static inline bool starts_deepseek3(const uint8_t *s, size_t i, size_t n) {
     return at(s, i + len, n, LETTER_MARK); /* any other may stand in front of letters */
 }
 
-/*     [!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*
+/*     [!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|
+ * ?[\p{P}\p{S}]+[\r\n]*
  *     |\s*[\r\n]+|\s+(?!\S)|\s+ */
 size_t pretok_deepseek3(const uint8_t *s, size_t i, size_t n) {
     size_t len, end;
@@ -334,7 +346,8 @@ size_t pretok_newline(const uint8_t *s, size_t i, size_t n) {
 /*  ?[^(\s|.,!?…。，、।۔،)]+ */
 size_t pretok_bloom(const uint8_t *s, size_t i, size_t n) {
     size_t end, after;
-    if (s[i] == ' ' && i + 1 < n && is_bloom(char_at(s, i + 1, n, &end))) return class_runs(s, i + 1, n, is_bloom);
+    if (s[i] == ' ' && i + 1 < n && is_bloom(char_at(s, i + 1, n, &end)))
+        return class_runs(s, i + 1, n, is_bloom);
     if (is_bloom(char_at(s, i, n, &end))) return class_runs(s, i, n, is_bloom);
     while (end < n && !is_bloom(char_at(s, end, n, &after))) { /* what nothing matches */
         if (s[end] == ' ' && after < n && is_bloom(char_at(s, after, n, &after))) break;
@@ -367,7 +380,8 @@ size_t pretok_spaced_punctuation(const uint8_t *s, size_t i, size_t n) {
 static inline size_t counted(const uint8_t *s, size_t i, size_t n, uint32_t set, unsigned most) {
     size_t len, end = i;
     bool inside = at(s, i, n, set);
-    for (unsigned k = 0; end < n && is(kind_at(s, end, n, &len), set) == inside && !(inside && k == most); k++)
+    for (unsigned k = 0; end < n && is(kind_at(s, end, n, &len), set) == inside && !(inside && k == most);
+         k++)
         end += len;
     return end;
 }
@@ -472,7 +486,7 @@ size_t pretok_bert(const uint8_t *s, size_t i, size_t n) {
 #define REST_POSSESSIVE    "| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"
 #define U                  "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define L                  "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
-#define CASED_WORD(end)                                                                                             \
+#define CASED_WORD(end)                                                                                      \
     "[^\\r\\n\\p{L}\\p{N}]?[" U "]*[" L "]+" end "|[^\\r\\n\\p{L}\\p{N}]?[" U "]+[" L "]*" end "|"
 #define CASED_REST "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define NOT_HAN    "&&[^\\p{Han}]"
@@ -508,7 +522,8 @@ static const struct {
     {"[\\r\\n]", pretok_newline},
     {"\\s?\\p{L}+", pretok_spaced_letters},
     {"\\s?\\p{P}+", pretok_spaced_punctuation},
-    {" ?[^(\\s|.,!?\xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c\xe3\x80\x81\xe0\xa5\xa4\xdb\x94\xd8\x8c)]+", pretok_bloom},
+    {" ?[^(\\s|.,!?\xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c\xe3\x80\x81\xe0\xa5\xa4\xdb\x94\xd8\x8c)]+",
+     pretok_bloom},
     {"\\p{N}{1,3}", pretok_number_3},
     {"\\p{N}", pretok_number_1},
     {"\\p{N}+", pretok_numbers},

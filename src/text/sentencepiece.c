@@ -90,7 +90,8 @@ struct model {
 
 static int grow(struct model *m) {
     size_t cap = m->cap ? m->cap : 1024, bytes;
-    if (!size_mul(cap, 2, &cap) || !size_mul(cap, sizeof *m->pieces, &bytes) || cap > INT_MAX) return QUIRE_ENOMEM;
+    if (!size_mul(cap, 2, &cap) || !size_mul(cap, sizeof *m->pieces, &bytes) || cap > INT_MAX)
+        return QUIRE_ENOMEM;
     struct text_span *pieces = realloc(m->pieces, bytes);
     if (!pieces) return QUIRE_ENOMEM;
     m->pieces = pieces;
@@ -111,7 +112,8 @@ static int bad(struct error *err, const char *what) {
 static int read_piece(struct model *m, struct text_span message, struct error *err) {
     struct reader r = reader_of(message);
     struct field f;
-    if (m->n == m->cap && grow(m)) return error_set(err, QUIRE_ENOMEM, "no memory for the pieces of tokenizer.model");
+    if (m->n == m->cap && grow(m))
+        return error_set(err, QUIRE_ENOMEM, "no memory for the pieces of tokenizer.model");
     m->pieces[m->n] = (struct text_span){"", 0};
     m->scores[m->n] = 0;
     m->types[m->n] = TOKEN_NORMAL;
@@ -119,12 +121,13 @@ static int read_piece(struct model *m, struct text_span message, struct error *e
         uint32_t bits = (uint32_t)f.value;
         if (f.number == 1 && f.wire == WIRE_BYTES) m->pieces[m->n] = f.bytes;
         if (f.number == 2 && f.wire == WIRE_32) memcpy(&m->scores[m->n], &bits, sizeof bits);
-        if (f.number == 3 && f.wire == WIRE_VARINT) m->types[m->n] = f.value > TOKEN_BYTE ? 0 : (int32_t)f.value;
+        if (f.number == 3 && f.wire == WIRE_VARINT)
+            m->types[m->n] = f.value > TOKEN_BYTE ? 0 : (int32_t)f.value;
     }
     if (r.bad) return bad(err, "a piece");
     if (m->types[m->n] < TOKEN_NORMAL)
-        return error_set(err, QUIRE_EFORMAT, "tokenizer.model: pieces[%zu].type is out of range; 1 to 6 are allowed",
-                         m->n);
+        return error_set(err, QUIRE_EFORMAT,
+                         "tokenizer.model: pieces[%zu].type is out of range; 1 to 6 are allowed", m->n);
     m->n++;
     return 0;
 }
@@ -165,12 +168,8 @@ static int read_model(struct model *m, const void *data, size_t n, struct error 
     struct reader r = reader_of((struct text_span){data, n});
     struct field f;
     int rc = 0;
-    *m = (struct model){.type = MODEL_UNIGRAM,
-                        .bos = 1,
-                        .eos = 2,
-                        .dummy_prefix = true,
-                        .squeeze = true,
-                        .escape = true};
+    *m = (struct model){
+        .type = MODEL_UNIGRAM, .bos = 1, .eos = 2, .dummy_prefix = true, .squeeze = true, .escape = true};
     while (!rc && take_field(&r, &f)) {
         if (f.wire != WIRE_BYTES) continue;
         if (f.number == 1) rc = read_piece(m, f.bytes, err);
@@ -180,12 +179,14 @@ static int read_model(struct model *m, const void *data, size_t n, struct error 
     if (!rc && r.bad) rc = bad(err, "the file");
     if (!rc && m->n == 0) rc = error_set(err, QUIRE_EFORMAT, "tokenizer.model has no pieces");
     if (!rc && m->type != MODEL_UNIGRAM && m->type != MODEL_BPE)
-        rc = error_set(err, QUIRE_EUNSUPPORTED,
-                       "tokenizer.model: trainer_spec.model_type is %lld; 1 (unigram) and 2 (BPE) are supported",
-                       (long long)m->type);
+        rc = error_set(
+            err, QUIRE_EUNSUPPORTED,
+            "tokenizer.model: trainer_spec.model_type is %lld; 1 (unigram) and 2 (BPE) are supported",
+            (long long)m->type);
     if (!rc && !m->escape)
-        rc = error_set(err, QUIRE_EUNSUPPORTED,
-                       "tokenizer.model: normalizer_spec.escape_whitespaces is false, which is not supported");
+        rc =
+            error_set(err, QUIRE_EUNSUPPORTED,
+                      "tokenizer.model: normalizer_spec.escape_whitespaces is false, which is not supported");
     return rc;
 }
 
@@ -194,8 +195,8 @@ static int64_t known_id(const struct model *m, int64_t id) {
     return id >= 0 && (uint64_t)id < m->n ? id : -1;
 }
 
-int tokenizer_from_sentencepiece(const void *data, size_t n, const struct tokenizer_spec *adds, struct tokenizer **out,
-                                 struct error *err) {
+int tokenizer_from_sentencepiece(const void *data, size_t n, const struct tokenizer_spec *adds,
+                                 struct tokenizer **out, struct error *err) {
     struct model m = {0};
     *out = NULL;
     int rc = read_model(&m, data, n, err);

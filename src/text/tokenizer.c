@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct tokenizer_family *const families[] = {&tokenizer_bytelevel, &tokenizer_charbpe, &tokenizer_unigram,
-                                                     &tokenizer_wordpiece};
+static const struct tokenizer_family *const families[] = {&tokenizer_bytelevel, &tokenizer_charbpe,
+                                                          &tokenizer_unigram, &tokenizer_wordpiece};
 
 #define MODELS "gpt2 (byte-level BPE), llama (SentencePiece BPE), t5 (unigram), bert (WordPiece)"
 
@@ -29,8 +29,7 @@ static int find_family(const struct tokenizer_spec *spec, const struct tokenizer
         const char *model = families[i]->model;
         if (strlen(model) == spec->model.len && !memcmp(model, spec->model.data, spec->model.len)) return 0;
     }
-    return error_set(err, QUIRE_EUNSUPPORTED,
-                     "tokenizer.ggml.model is \"%.*s\"; supported are " MODELS,
+    return error_set(err, QUIRE_EUNSUPPORTED, "tokenizer.ggml.model is \"%.*s\"; supported are " MODELS,
                      (int)size_min(spec->model.len, 64), spec->model.data);
 }
 
@@ -48,6 +47,8 @@ static int check_spec(const struct tokenizer_spec *spec, struct error *err) {
             "tokenizer.ggml.tokens has %zu and tokenizer.ggml.merges %zu entries; at most %d are supported",
             spec->n_vocab, spec->n_merges, INT32_MAX);
     int rc = check_id(spec, "tokenizer.ggml.bos_token_id", spec->bos, err);
+    if (!rc) rc = check_id(spec, "tokenizer.ggml.cls_token_id", spec->cls, err);
+    if (!rc) rc = check_id(spec, "tokenizer.ggml.seperator_token_id", spec->sep, err);
     if (!rc) rc = check_id(spec, "tokenizer.ggml.eos_token_id", spec->eos, err);
     if (!rc) rc = check_id(spec, "tokenizer.ggml.unknown_token_id", spec->unk, err);
     for (size_t i = 0; !rc && spec->types && i < spec->n_vocab; i++)
@@ -105,6 +106,10 @@ int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, 
     bool habit = (t->pretok && t->pretok->add_bos) || t->family == &tokenizer_charbpe;
     t->add_bos = spec->add_bos_unset ? habit : spec->add_bos;
     t->add_eos = spec->add_eos_unset ? t->family == &tokenizer_unigram : spec->add_eos;
+    bool roberta = !spec->pipeline && t->family == &tokenizer_unigram && t->add_bos && t->add_eos;
+    if (roberta && t->bos >= 0 && t->eos >= 0) /* XLM-R (Conneau et al. 2020) */
+        t->pair =
+            (struct token_template){{t->bos, TEMPLATE_FIRST, t->eos, t->eos, TEMPLATE_SECOND, t->eos}, 6};
     *out = t;
     return 0;
 }
@@ -160,8 +165,7 @@ struct encoding {
 /* Normalized text without special tokens. at_start: it begins where the whole text does. */
 static int encode_plain(struct encoding *e, const uint8_t *text, size_t len, bool at_start) {
     const struct tokenizer *t = e->t;
-    if (t->n_prep &&
-        !norm_run(t->prep, t->n_prep, text, len, at_start, &e->scratch.prep, &text, &len, NULL))
+    if (t->n_prep && !norm_run(t->prep, t->n_prep, text, len, at_start, &e->scratch.prep, &text, &len, NULL))
         return QUIRE_ENOMEM;
     return len ? t->family->encode(t, text, len, &e->scratch, e->sink) : 0;
 }
@@ -199,11 +203,8 @@ static int encode_stretch(struct encoding *e, const uint8_t *text, size_t len, s
 
 /* Text and special tokens by turns. bos: put in front unless the text begins with it. */
 static int encode_text(struct encoding *e, const uint8_t *text, size_t len, bool special, int64_t bos) {
-    struct special_scan scan = {.set = &e->t->specials,
-                                .text = text,
-                                .len = len,
-                                .content = e->content,
-                                .n_content = e->n_content};
+    struct special_scan scan = {
+        .set = &e->t->specials, .text = text, .len = len, .content = e->content, .n_content = e->n_content};
     struct special_match m;
     size_t done = 0, first = e->sink->out->n;
     bool found = special && special_next(&scan, &m), has_bos = found && m.start == 0 && m.special->id == bos;
@@ -286,7 +287,8 @@ int tokenizer_encode_pair(const struct tokenizer *t, struct text_span first, str
     struct token_sink sink = {.out = out, .limit = SIZE_MAX};
     struct encoding e = {.t = t, .sink = &sink};
     const struct token_template *m = &t->pair;
-    if (m->n == 0) return error_set(err, QUIRE_EUNSUPPORTED, "the model's tokenizer says nothing about pairs of texts");
+    if (m->n == 0)
+        return error_set(err, QUIRE_EUNSUPPORTED, "the model's tokenizer says nothing about pairs of texts");
     if (max_tokens && !size_add(before, max_tokens, &sink.limit)) sink.limit = SIZE_MAX;
     int rc = 0;
     bool second_begun = false;

@@ -150,8 +150,9 @@ static int resolve_merge(const struct tokenizer *t, const struct spellings *s, s
         return bad_merge(s->spec, rank, "joins or makes a piece that is not in tokenizer.ggml.tokens", err);
     if (!is_mergeable(t, out->left) || !is_mergeable(t, out->right) || !is_mergeable(t, out->id))
         return bad_merge(s->spec, rank,
-                         s->spec->pipeline ? "joins or makes a special token"
-                                             : "joins or makes a token that tokenizer.ggml.token_type says is not text",
+                         s->spec->pipeline
+                             ? "joins or makes a special token"
+                             : "joins or makes a token that tokenizer.ggml.token_type says is not text",
                          err);
     return 0;
 }
@@ -213,8 +214,10 @@ static bool place(struct tokenizer *t, const struct tokenizer_spec *spec, size_t
     if (is_word && spec->pipeline && spec->pipeline->flags[id] & ADDED) { /* it is both */
         l->back -= piece.len;
         if (piece.len) memcpy(l->back, piece.data, piece.len);
-        l->specials[l->n_specials++] = (struct special){
-            .text = l->back, .len = (uint32_t)piece.len, .id = (uint32_t)id, .scope = piece_scope(t, spec, id)};
+        l->specials[l->n_specials++] = (struct special){.text = l->back,
+                                                        .len = (uint32_t)piece.len,
+                                                        .id = (uint32_t)id,
+                                                        .scope = piece_scope(t, spec, id)};
         special_flags(&l->specials[l->n_specials - 1], spec, id);
     }
     if (!is_word) { /* spelled as it is */
@@ -222,8 +225,7 @@ static bool place(struct tokenizer *t, const struct tokenizer_spec *spec, size_t
         uint8_t *text = has_text ? l->front : (l->back -= piece.len);
         if (piece.len) memcpy(text, piece.data, piece.len);
         if (has_text) l->front += piece.len;
-        l->specials[l->n_specials++] =
-            (struct special){
+        l->specials[l->n_specials++] = (struct special){
             .text = text, .len = (uint32_t)piece.len, .id = (uint32_t)id, .scope = piece_scope(t, spec, id)};
         special_flags(&l->specials[l->n_specials - 1], spec, id);
     }
@@ -296,7 +298,8 @@ static int build_bpe(struct tokenizer *t, const struct tokenizer_spec *spec, con
                                 .n_vocab = spec->n_vocab,
                                 .merges = merges,
                                 .n_merges = spec->n_merges,
-                                .ignore_merges = spec->pipeline ? spec->pipeline->ignore_merges : t->pretok->ignore_merges,
+                                .ignore_merges =
+                                    spec->pipeline ? spec->pipeline->ignore_merges : t->pretok->ignore_merges,
                                 .unk = BPE_NONE};
     size_t duplicate;
     int rc = bpe_init(&t->bpe, &config, &t->arena, &duplicate);

@@ -1,5 +1,5 @@
-/* BPE over characters: SentencePiece's, whose pairs are ranked by the score of what they become (Kudo and Richardson
- * 2018), and that of tokenizer.json files, which list the pairs. */
+/* BPE over characters: SentencePiece's, whose pairs are ranked by the score of what they become (Kudo and
+ * Richardson 2018), and that of tokenizer.json files, which list the pairs. */
 #include "text/tokenizer_internal.h"
 
 #include "base/error.h"
@@ -24,7 +24,8 @@ static void merges_free(struct merges *m) {
 static int merges_add(struct merges *m, struct bpe_merge merge, uint32_t rank) {
     if (m->n == m->cap) {
         size_t cap = m->cap ? m->cap : 4096, bytes;
-        if (!size_mul(cap, 2, &cap) || !size_mul(cap, sizeof *m->v, &bytes) || cap > INT32_MAX) return QUIRE_ENOMEM;
+        if (!size_mul(cap, 2, &cap) || !size_mul(cap, sizeof *m->v, &bytes) || cap > INT32_MAX)
+            return QUIRE_ENOMEM;
         struct bpe_merge *v = realloc(m->v, bytes);
         if (!v) return QUIRE_ENOMEM;
         m->v = v;
@@ -100,12 +101,12 @@ static int check_scores(const struct tokenizer_spec *spec, struct error *err) {
 
 static int bad_merge(const struct tokenizer_spec *spec, size_t i, const char *why, struct error *err) {
     const struct text_span l = spec->pipeline->merges[2 * i], r = spec->pipeline->merges[2 * i + 1];
-    return error_set(err, QUIRE_EFORMAT, "model.merges[%zu] \"%.*s\", \"%.*s\" %s", i, (int)size_min(l.len, 64),
-                     l.data, (int)size_min(r.len, 64), r.data, why);
+    return error_set(err, QUIRE_EFORMAT, "model.merges[%zu] \"%.*s\", \"%.*s\" %s", i,
+                     (int)size_min(l.len, 64), l.data, (int)size_min(r.len, 64), r.data, why);
 }
 
-static int listed_merges(const struct tokenizer *t, const struct tokenizer_spec *spec, const struct bpe *pieces,
-                         struct merges *m, struct error *err) {
+static int listed_merges(const struct tokenizer *t, const struct tokenizer_spec *spec,
+                         const struct bpe *pieces, struct merges *m, struct error *err) {
     struct buf joined = BUF_INIT;
     int rc = 0;
     for (size_t i = 0; i < spec->n_merges && !rc; i++) {
@@ -121,7 +122,8 @@ static int listed_merges(const struct tokenizer *t, const struct tokenizer_spec 
                                   bpe_find(pieces, (const uint8_t *)r.data, r.len),
                                   bpe_find(pieces, (const uint8_t *)joined.data, joined.len)};
         if (merge.left == BPE_NONE || merge.right == BPE_NONE || merge.id == BPE_NONE)
-            rc = bad_merge(spec, i, "joins or makes a piece that is not in model.vocab or is a special token", err);
+            rc = bad_merge(spec, i, "joins or makes a piece that is not in model.vocab or is a special token",
+                           err);
         else
             rc = merges_add(m, merge, (uint32_t)i);
     }
@@ -132,8 +134,8 @@ static int listed_merges(const struct tokenizer *t, const struct tokenizer_spec 
 
 /* --- */
 
-/* Whether no piece has a space (U+2581) after another character, and the space is a piece: then text may be cut in
- * front of the space after another character. */
+/* Whether no piece has a space (U+2581) after another character, and the space is a piece: then text may be
+ * cut in front of the space after another character. */
 static bool can_cut(const struct tokenizer *t, const bool *is_word, const struct bpe *pieces) {
     static const uint8_t space[] = "\xe2\x96\x81";
     if (bpe_find(pieces, space, 3) == BPE_NONE) return false;
@@ -213,8 +215,8 @@ static size_t next_cut(const uint8_t *s, size_t i, size_t n) {
     return n;
 }
 
-static int encode_free(const struct tokenizer *t, const uint8_t *s, size_t n, struct tokenizer_scratch *scratch,
-                       struct token_sink *sink) {
+static int encode_free(const struct tokenizer *t, const uint8_t *s, size_t n,
+                       struct tokenizer_scratch *scratch, struct token_sink *sink) {
     int rc = 0;
     for (size_t i = 0, end; i < n && !rc; i = end) {
         end = t->cut_at_spaces ? next_cut(s, i, n) : n;
@@ -224,8 +226,8 @@ static int encode_free(const struct tokenizer *t, const uint8_t *s, size_t n, st
 }
 
 /* A word: its user-defined pieces, the longest ones from left to right, and what is between. */
-static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n, struct tokenizer_scratch *scratch,
-                       struct token_sink *sink) {
+static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
+                       struct tokenizer_scratch *scratch, struct token_sink *sink) {
     size_t done = 0, len;
     int rc = 0;
     if (t->trie.n_nodes <= 1) return encode_free(t, s, n, scratch, sink);

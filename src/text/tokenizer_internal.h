@@ -1,5 +1,6 @@
 /* What a tokenizer is made of. tokenizer.c holds what all families share: the vocabulary's bytes, special
- * tokens, normalization, BOS and EOS, limits; a family makes the vocabulary and turns normalized text into ids. */
+ * tokens, normalization, BOS and EOS, limits; a family makes the vocabulary and turns normalized text into
+ * ids. */
 #ifndef TEXT_TOKENIZER_INTERNAL_H
 #define TEXT_TOKENIZER_INTERNAL_H
 
@@ -77,7 +78,8 @@ struct tokenizer_family {
     uint32_t (*find)(const struct tokenizer *t, const uint8_t *bytes, size_t len);
 };
 
-extern const struct tokenizer_family tokenizer_bytelevel, tokenizer_charbpe, tokenizer_unigram, tokenizer_wordpiece;
+extern const struct tokenizer_family tokenizer_bytelevel, tokenizer_charbpe, tokenizer_unigram,
+    tokenizer_wordpiece;
 
 struct tokenizer {
     struct arena arena; /* all memory, this struct's too */
@@ -87,7 +89,7 @@ struct tokenizer {
     uint8_t *bytes;    /* text of all tokens, one after the other; control tokens have none */
     uint32_t *offsets; /* [n_vocab + 1] into bytes */
     struct special_set specials;
-    const struct special **by_id; /* [specials.n] sorted by id */
+    const struct special **by_id;  /* [specials.n] sorted by id */
     struct special_set normalized; /* those that are looked for after normalization */
     int64_t bos, eos;
     bool add_bos, add_eos;
@@ -103,7 +105,8 @@ struct tokenizer {
     const struct pretok_step *chain;
     size_t n_chain;
 
-    /* The families' own. spelling: pieces as the model sees them, the same array as bytes where that is the text. */
+    /* The families' own. spelling: pieces as the model sees them, the same array as bytes where that is the
+     * text. */
     uint8_t *spelling;
     uint32_t *spelling_offsets;
     struct bpe bpe;
@@ -121,7 +124,8 @@ struct tokenizer {
 /* tokenizer_pieces.c: what families with plainly spelled pieces share. */
 
 /* Fills in types, bytes, offsets, spelling, specials; unk and fallback. */
-int pieces_init(struct tokenizer *t, const struct tokenizer_spec *spec, enum piece_text text, struct error *err);
+int pieces_init(struct tokenizer *t, const struct tokenizer_spec *spec, enum piece_text text,
+                struct error *err);
 /* Whether the model may encode text to it (not control, unknown, unused, byte or only added). */
 bool piece_is_text(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id);
 /* Copies the pipeline's normalizers and pre-tokenizers. */

@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_ID = 1 << 24 };
@@ -31,8 +33,8 @@ struct vocab { /* what is collected before the number of ids is known */
 
 static int check_id(struct json_loader *l, const char *where, const json_t *id, size_t *max) {
     if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= MAX_ID)
-        return error_set(l->err, QUIRE_EFORMAT, "tokenizer.json: an id of %s must be an integer from 0 to %d", where,
-                         MAX_ID - 1);
+        return error_set(l->err, QUIRE_EFORMAT, "tokenizer.json: an id of %s must be an integer from 0 to %d",
+                         where, MAX_ID - 1);
     *max = size_max(*max, (size_t)json_integer_value(id) + 1);
     return 0;
 }
@@ -52,7 +54,8 @@ static int count_ids(struct json_loader *l, json_t *vocab, const json_t *added, 
         return wrong(l, "model.vocab is missing");
     }
     if (added && !json_is_array(added)) return wrong(l, "added_tokens must be a list");
-    json_array_foreach(added, i, value) if (!rc) rc = check_id(l, "added_tokens", json_object_get(value, "id"), n);
+    json_array_foreach(added, i, value) if (!rc) rc =
+        check_id(l, "added_tokens", json_object_get(value, "id"), n);
     if (!rc && *n == 0) rc = wrong(l, "model.vocab is empty");
     return rc;
 }
@@ -64,12 +67,34 @@ static int fill_object(struct json_loader *l, json_t *vocab, struct vocab *v) {
     json_object_keylen_foreach(vocab, key, len, value) {
         size_t id = (size_t)json_integer_value(value);
         if (v->flags[id] & IN_MODEL)
-            return error_set(l->err, QUIRE_EFORMAT, "tokenizer.json: model.vocab has two tokens with the id %zu", id);
+            return error_set(l->err, QUIRE_EFORMAT,
+                             "tokenizer.json: model.vocab has two tokens with the id %zu", id);
         v->pieces[id] = (struct text_span){key, len};
         v->types[id] = TOKEN_NORMAL;
         v->flags[id] = IN_MODEL;
     }
     return 0;
+}
+
+/* The reference's JSON library reads a number as its digits, an integer, times or divided by a power of ten. With 17
+ * digits that is sometimes the neighbour of the nearest double, and sums of scores that would tie do not. Files have the
+ * shortest digits that give the number back. */
+static double as_the_reference_reads(double v) {
+    char text[40];
+    int precision = 0;
+    if (v == 0 || !isfinite(v)) return v;
+    do {
+        snprintf(text, sizeof text, "%.*e", precision, fabs(v));
+    } while (++precision < 17 && strtod(text, NULL) != fabs(v));
+    uint64_t digits = 0;
+    const char *p = text;
+    for (; *p != 'e'; p++)
+        if (*p != '.') digits = digits * 10 + (uint64_t)(*p - '0');
+    int exponent = atoi(p + 1) - (precision - 1);
+    double m = (double)digits;
+    if (exponent < -300 || exponent > 300) return v;
+    m = exponent < 0 ? m / pow(10, -exponent) : m * pow(10, exponent);
+    return v < 0 ? -m : m;
 }
 
 static int fill_array(struct json_loader *l, const json_t *vocab, struct vocab *v) {
@@ -78,11 +103,12 @@ static int fill_array(struct json_loader *l, const json_t *vocab, struct vocab *
     json_array_foreach(vocab, id, entry) {
         const json_t *piece = json_array_get(entry, 0), *score = json_array_get(entry, 1);
         if (!json_is_string(piece) || !json_is_number(score))
-            return error_set(l->err, QUIRE_EFORMAT, "tokenizer.json: model.vocab[%zu] must be a piece and its score", id);
+            return error_set(l->err, QUIRE_EFORMAT,
+                             "tokenizer.json: model.vocab[%zu] must be a piece and its score", id);
         v->pieces[id] = json_span(piece);
         v->types[id] = TOKEN_NORMAL;
         v->flags[id] = IN_MODEL;
-        v->scores[id] = json_number_value(score);
+        v->scores[id] = as_the_reference_reads(json_number_value(score));
     }
     return 0;
 }
@@ -102,9 +128,11 @@ static int fill_added(struct json_loader *l, const json_t *added, struct vocab *
         struct text_span content = json_span(json_object_get(token, "content"));
         bool special, set;
         int rc = json_read_bool(l, token, "special", false, &special);
-        if (!rc && !content.data) rc = error_set(l->err, QUIRE_EFORMAT, "tokenizer.json: added_tokens[%zu] needs content", i);
+        if (!rc && !content.data)
+            rc = error_set(l->err, QUIRE_EFORMAT, "tokenizer.json: added_tokens[%zu] needs content", i);
         if (rc) return rc;
-        bool same = v->pieces[id].len == content.len && !memcmp(v->pieces[id].data, content.data, content.len);
+        bool same =
+            v->pieces[id].len == content.len && !memcmp(v->pieces[id].data, content.data, content.len);
         if (!same) v->flags[id] = 0; /* it takes the id */
         v->flags[id] |= ADDED;
         v->pieces[id] = content;
@@ -146,14 +174,16 @@ static int read_vocab(struct json_loader *l, json_t *model) {
 /* The id of a spelling, -1 if there is none. */
 static int64_t find_id(const struct json_loader *l, struct text_span s) {
     for (size_t i = 0; i < l->spec.n_vocab; i++)
-        if (l->pipeline.flags[i] && l->spec.pieces[i].len == s.len && !memcmp(l->spec.pieces[i].data, s.data, s.len))
+        if (l->pipeline.flags[i] && l->spec.pieces[i].len == s.len &&
+            !memcmp(l->spec.pieces[i].data, s.data, s.len))
             return (int64_t)i;
     return -1;
 }
 
 /* --- the model --- */
 
-static int read_merge(struct json_loader *l, const json_t *m, size_t i, struct text_span *left, struct text_span *right) {
+static int read_merge(struct json_loader *l, const json_t *m, size_t i, struct text_span *left,
+                      struct text_span *right) {
     if (json_is_array(m) && json_array_size(m) == 2) {
         *left = json_span(json_array_get(m, 0));
         *right = json_span(json_array_get(m, 1));
@@ -189,7 +219,8 @@ static int read_merges(struct json_loader *l, const json_t *model) {
 static int refuse_text(struct json_loader *l, const json_t *model, const char *key) {
     struct text_span s = json_span(json_object_get(model, key));
     if (!s.len) return 0;
-    return error_set(l->err, QUIRE_EUNSUPPORTED, "tokenizer.json: model.%s is \"%.*s\"; only an empty one is supported", key,
+    return error_set(l->err, QUIRE_EUNSUPPORTED,
+                     "tokenizer.json: model.%s is \"%.*s\"; only an empty one is supported", key,
                      (int)size_min(s.len, 64), s.data);
 }
 
@@ -198,7 +229,8 @@ static int read_unk(struct json_loader *l, const json_t *model) {
     if (!unk.data) return 0;
     l->spec.unk = find_id(l, unk);
     if (l->spec.unk >= 0) return 0;
-    return error_set(l->err, QUIRE_EFORMAT, "tokenizer.json: model.unk_token \"%.*s\" is not in the vocabulary",
+    return error_set(l->err, QUIRE_EFORMAT,
+                     "tokenizer.json: model.unk_token \"%.*s\" is not in the vocabulary",
                      (int)size_min(unk.len, 64), unk.data);
 }
 
@@ -223,9 +255,11 @@ static int read_unigram(struct json_loader *l, const json_t *model) {
     if (rc) return rc;
     l->pipeline.family = &tokenizer_unigram;
     l->pipeline.fuse_unk = true;
-    if (!json_is_array(json_object_get(model, "vocab"))) return wrong(l, "model.vocab of a Unigram model must be a list");
+    if (!json_is_array(json_object_get(model, "vocab")))
+        return wrong(l, "model.vocab of a Unigram model must be a list");
     if (!unk || json_is_null(unk)) return 0;
-    if (!json_is_integer(unk) || json_integer_value(unk) < 0 || (size_t)json_integer_value(unk) >= l->spec.n_vocab)
+    if (!json_is_integer(unk) || json_integer_value(unk) < 0 ||
+        (size_t)json_integer_value(unk) >= l->spec.n_vocab)
         return wrong(l, "model.unk_id is not an id of the vocabulary");
     l->spec.unk = json_integer_value(unk);
     return 0;
@@ -249,7 +283,9 @@ static int read_model(struct json_loader *l) {
     const char *type = json_string_value(json_object_get(model, "type"));
     if (!json_is_object(model)) return wrong(l, "model is missing");
     if (!type) /* as old files have it */
-        type = json_object_get(model, "merges") ? "BPE" : json_is_array(json_object_get(model, "vocab")) ? "Unigram" : "WordPiece";
+        type = json_object_get(model, "merges")                 ? "BPE"
+               : json_is_array(json_object_get(model, "vocab")) ? "Unigram"
+                                                                : "WordPiece";
     int rc = read_vocab(l, model);
     if (rc) return rc;
     if (is(type, "Unigram") != json_is_array(json_object_get(model, "vocab")))
@@ -263,23 +299,28 @@ static int read_model(struct json_loader *l) {
 /* --- post-processors --- */
 
 static int add_item(struct json_loader *l, struct token_template *t, int64_t item) {
-    if (item >= (int64_t)l->spec.n_vocab) return wrong(l, "post_processor has an id that is not in the vocabulary");
+    if (item >= (int64_t)l->spec.n_vocab)
+        return wrong(l, "post_processor has an id that is not in the vocabulary");
     if (t->n == TEMPLATE_MAX) return wrong(l, "post_processor adds more than 16 tokens");
     t->items[t->n++] = item;
     return 0;
 }
 
-static int read_template_item(struct json_loader *l, const json_t *p, const json_t *item, struct token_template *t) {
+static int read_template_item(struct json_loader *l, const json_t *p, const json_t *item,
+                              struct token_template *t) {
     const char *token = json_string_value(json_object_get(json_object_get(item, "SpecialToken"), "id"));
     const char *text = json_string_value(json_object_get(json_object_get(item, "Sequence"), "id"));
     if (is(text, "A")) return add_item(l, t, TEMPLATE_FIRST);
     if (is(text, "B")) return add_item(l, t, TEMPLATE_SECOND);
-    const json_t *ids = json_object_get(json_object_get(json_object_get(p, "special_tokens"), token ? token : ""), "ids");
+    const json_t *ids =
+        json_object_get(json_object_get(json_object_get(p, "special_tokens"), token ? token : ""), "ids");
     const json_t *id;
     size_t i;
-    if (!token || !json_is_array(ids)) return wrong(l, "post_processor names a token that special_tokens has not");
+    if (!token || !json_is_array(ids))
+        return wrong(l, "post_processor names a token that special_tokens has not");
     json_array_foreach(ids, i, id) {
-        if (!json_is_integer(id) || json_integer_value(id) < 0) return wrong(l, "post_processor has an id that is none");
+        if (!json_is_integer(id) || json_integer_value(id) < 0)
+            return wrong(l, "post_processor has an id that is none");
         int rc = add_item(l, t, json_integer_value(id));
         if (rc) return rc;
     }
@@ -301,7 +342,8 @@ static int read_template(struct json_loader *l, const json_t *p, const char *key
 /* cls and sep: ["[CLS]", 101]. */
 static int read_cls_sep(struct json_loader *l, const json_t *p, bool two_seps) {
     struct tokenizer_pipeline *out = &l->pipeline;
-    const json_t *cls = json_array_get(json_object_get(p, "cls"), 1), *sep = json_array_get(json_object_get(p, "sep"), 1);
+    const json_t *cls = json_array_get(json_object_get(p, "cls"), 1),
+                 *sep = json_array_get(json_object_get(p, "sep"), 1);
     size_t n = 0;
     int rc = check_id(l, "post_processor", cls, &n);
     if (!rc) rc = check_id(l, "post_processor", sep, &n);
@@ -328,8 +370,9 @@ static int read_post_processor(struct json_loader *l, const json_t *p) {
         return rc ? rc : read_template(l, p, "pair", &l->pipeline.pair);
     }
     if (!is(type, "Sequence"))
-        return json_unsupported(l, "post_processor", type,
-                                "TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence");
+        return json_unsupported(
+            l, "post_processor", type,
+            "TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence");
     json_array_foreach(json_object_get(p, "processors"), i, item) {
         if (l->pipeline.single.n && !is(json_string_value(json_object_get(item, "type")), "ByteLevel"))
             return wrong(l, "post_processor adds tokens twice");
@@ -349,8 +392,8 @@ static int read_named(struct json_loader *l, const char *key, int64_t *id) {
     if (!s.data) return error_set(l->err, QUIRE_EFORMAT, "tokenizer_config.json: %s must be a token", key);
     *id = find_id(l, s);
     if (*id >= 0) return 0;
-    return error_set(l->err, QUIRE_EFORMAT, "tokenizer_config.json: %s \"%.*s\" is not in tokenizer.json", key,
-                     (int)size_min(s.len, 64), s.data);
+    return error_set(l->err, QUIRE_EFORMAT, "tokenizer_config.json: %s \"%.*s\" is not in tokenizer.json",
+                     key, (int)size_min(s.len, 64), s.data);
 }
 
 /* 1, 0, or -1 if it is not said. */
@@ -427,8 +470,8 @@ static json_t *parse(const char *text, size_t n, const char *name, struct error 
     return j;
 }
 
-int tokenizer_from_json(const char *json, size_t n, const char *config, size_t n_config, struct tokenizer **out,
-                        struct error *err) {
+int tokenizer_from_json(const char *json, size_t n, const char *config, size_t n_config,
+                        struct tokenizer **out, struct error *err) {
     struct json_loader *l;
     struct arena arena;
     *out = NULL;

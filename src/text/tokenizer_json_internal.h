@@ -14,7 +14,7 @@ enum { JSON_MAX_STEPS = 32 };
 
 struct json_loader {
     json_t *root, *config;
-    struct arena arena;  /* what the pipeline points to besides the JSON itself */
+    struct arena arena; /* what the pipeline points to besides the JSON itself */
     struct error *err;
     struct tokenizer_spec spec;
     struct tokenizer_pipeline pipeline;

@@ -26,8 +26,8 @@ int json_read_type(struct json_loader *l, const json_t *j, const char *path, con
 }
 
 int json_unsupported(struct json_loader *l, const char *path, const char *type, const char *known) {
-    return error_set(l->err, QUIRE_EUNSUPPORTED, "tokenizer.json: %s has the type \"%.64s\"; supported are %s", path, type,
-                     known);
+    return error_set(l->err, QUIRE_EUNSUPPORTED,
+                     "tokenizer.json: %s has the type \"%.64s\"; supported are %s", path, type, known);
 }
 
 static int wrong(struct json_loader *l, const char *path, const char *what) {
@@ -41,7 +41,8 @@ static bool is(const char *a, const char *b) {
 typedef int read_one(struct json_loader *l, const json_t *j, const char *path);
 
 /* The members of a Sequence. */
-static int read_sequence(struct json_loader *l, const json_t *j, const char *key, const char *path, read_one *read) {
+static int read_sequence(struct json_loader *l, const json_t *j, const char *key, const char *path,
+                         read_one *read) {
     const json_t *list = json_object_get(j, key);
     const json_t *item;
     size_t i;
@@ -66,9 +67,10 @@ static int read_pattern(struct json_loader *l, const json_t *j, const char *path
 }
 
 static int unknown_regex(struct json_loader *l, const char *path, struct text_span regex) {
-    return error_set(l->err, QUIRE_EUNSUPPORTED,
-                     "tokenizer.json: %s has the regular expression %.*s, which is not one of those supported", path,
-                     (int)size_min(regex.len, 300), regex.data);
+    return error_set(
+        l->err, QUIRE_EUNSUPPORTED,
+        "tokenizer.json: %s has the regular expression %.*s, which is not one of those supported", path,
+        (int)size_min(regex.len, 300), regex.data);
 }
 
 /* --- normalizers --- */
@@ -180,9 +182,10 @@ int json_read_normalizer(struct json_loader *l, const json_t *j, const char *pat
         if (!a.data) return wrong(l, path, "Prepend needs prepend");
         return add_norm(l, path, (struct norm_step){.kind = NORM_PREPEND, .a = a});
     }
-    return json_unsupported(l, path, type,
-                            "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Nmt, Precompiled, Replace, "
-                            "Prepend, Strip and BertNormalizer");
+    return json_unsupported(
+        l, path, type,
+        "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Nmt, Precompiled, Replace, "
+        "Prepend, Strip and BertNormalizer");
 }
 
 /* --- pre-tokenizers --- */
@@ -200,7 +203,8 @@ static int add_prep(struct json_loader *l, const char *path, struct norm_step st
 }
 
 static int read_behavior(struct json_loader *l, const json_t *j, const char *path, enum split_behavior *out) {
-    static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
+                                        "Contiguous"};
     const char *s = json_string_value(json_object_get(j, "behavior"));
     *out = SPLIT_ISOLATED;
     if (!s) return 0;
@@ -221,7 +225,8 @@ static int read_split(struct json_loader *l, const json_t *j, const char *path) 
     if (!rc) rc = json_read_bool(l, j, "invert", false, &invert);
     if (rc) return rc;
     if (string.data) {
-        if (!string.len || invert) return wrong(l, path, "Split by an empty string or inverted is not supported");
+        if (!string.len || invert)
+            return wrong(l, path, "Split by an empty string or inverted is not supported");
         step.literal = string;
         return add_chain(l, path, step);
     }
@@ -255,7 +260,8 @@ static int read_scheme(struct json_loader *l, const json_t *j, const char *path,
         return rc;
     }
     *out = is(s, "always") ? PREFIX_ALWAYS : is(s, "first") ? PREFIX_FIRST : PREFIX_NEVER;
-    if (*out == PREFIX_NEVER && !is(s, "never")) return wrong(l, path, "prepend_scheme must be always, first or never");
+    if (*out == PREFIX_NEVER && !is(s, "never"))
+        return wrong(l, path, "prepend_scheme must be always, first or never");
     return 0;
 }
 
@@ -270,7 +276,8 @@ static int read_metaspace(struct json_loader *l, const json_t *j, const char *pa
     size_t n = l->pipeline.n_chain;
     if (n == 1 && l->chain[0].next == pretok_white_split) { /* each word by itself */
         if (!split || step.prefix != PREFIX_ALWAYS)
-            return wrong(l, path, "Metaspace after WhitespaceSplit is supported with split and prepend_scheme always");
+            return wrong(l, path,
+                         "Metaspace after WhitespaceSplit is supported with split and prepend_scheme always");
         step.kind = NORM_METASPACE_WORDS;
         l->pipeline.n_chain = 0;
     } else if (n) {
@@ -288,8 +295,9 @@ static int read_punctuation(struct json_loader *l, const json_t *j, const char *
     if (rc) return rc;
     if (b != SPLIT_ISOLATED && b != SPLIT_CONTIGUOUS)
         return wrong(l, path, "Punctuation is supported with the behaviors Isolated and Contiguous");
-    return add_chain(l, path,
-                     (struct pretok_step){.next = b == SPLIT_ISOLATED ? pretok_punctuation : pretok_punctuation_runs});
+    return add_chain(
+        l, path,
+        (struct pretok_step){.next = b == SPLIT_ISOLATED ? pretok_punctuation : pretok_punctuation_runs});
 }
 
 int json_read_pre_tokenizer(struct json_loader *l, const json_t *j, const char *path) {
@@ -314,9 +322,10 @@ int json_read_pre_tokenizer(struct json_loader *l, const json_t *j, const char *
         return add_chain(l, path, (struct pretok_step){.next = pretok_words, .drop_space = true});
     if (is(type, "BertPreTokenizer"))
         return add_chain(l, path, (struct pretok_step){.next = pretok_bert, .drop_space = true});
-    return json_unsupported(l, path, type,
-                            "Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit and "
-                            "BertPreTokenizer");
+    return json_unsupported(
+        l, path, type,
+        "Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit and "
+        "BertPreTokenizer");
 }
 
 /* --- decoders --- */
@@ -325,7 +334,8 @@ static int read_replace_decoder(struct json_loader *l, const json_t *j, const ch
     struct text_span string, regex, content = json_span(json_object_get(j, "content"));
     int rc = read_pattern(l, j, path, &string, &regex);
     if (rc) return rc;
-    bool spaces = string.len == 3 && !memcmp(string.data, "\xe2\x96\x81", 3) && content.len == 1 && *content.data == ' ';
+    bool spaces = string.len == 3 && !memcmp(string.data, "\xe2\x96\x81", 3) && content.len == 1 &&
+                  *content.data == ' ';
     if (!spaces) return wrong(l, path, "Replace is supported for U+2581 by a space");
     l->pipeline.piece_text = PIECE_METASPACE;
     return 0;
@@ -366,5 +376,6 @@ int json_read_decoder(struct json_loader *l, const json_t *j, const char *path) 
         l->pipeline.drops_first_space = prefix != PREFIX_NEVER;
         return rc;
     }
-    return json_unsupported(l, path, type, "Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and WordPiece");
+    return json_unsupported(
+        l, path, type, "Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and WordPiece");
 }

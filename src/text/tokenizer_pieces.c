@@ -12,8 +12,8 @@ static const char metaspace[] = "\xe2\x96\x81"; /* U+2581 */
 
 /* --- special tokens --- */
 
-/* Whether a user-defined token is spelled like a turn marker: <|...|>, with ASCII or full-width bars, or as Gemma
- * spells its turns. */
+/* Whether a user-defined token is spelled like a turn marker: <|...|>, with ASCII or full-width bars, or as
+ * Gemma spells its turns. */
 static bool is_marker(struct text_span p) {
     static const char bar[] = "\xef\xbd\x9c"; /* U+FF5C */
     static const char *const others[] = {"<start_of_turn>", "<end_of_turn>"};
@@ -65,7 +65,8 @@ int pieces_normalized(struct tokenizer *t, const struct tokenizer_spec *spec) {
         size_t len;
         if (!(flags_of(spec, id) & ADDED_NORMALIZED)) continue;
         const struct text_span piece = spec->pieces[id];
-        if (!norm_run(t->norm, t->n_norm, (const uint8_t *)piece.data, piece.len, true, &scratch, &text, &len, NULL))
+        if (!norm_run(t->norm, t->n_norm, (const uint8_t *)piece.data, piece.len, true, &scratch, &text, &len,
+                      NULL))
             rc = QUIRE_ENOMEM;
         char *copy = rc ? NULL : arena_strndup(&t->arena, (const char *)text, len);
         if (!copy) {
@@ -108,10 +109,11 @@ static int copy_types(struct tokenizer *t, const struct tokenizer_spec *spec, st
         if (p && p->byte_fallback && p->flags[id] & IN_MODEL && byte >= 0) t->types[id] = TOKEN_BYTE;
         if (t->types[id] == TOKEN_BYTE) {
             if (byte < 0)
-                return error_set(err, QUIRE_EFORMAT,
-                                 "tokenizer.ggml.token_type[%zu] is 6 (byte), but the token is \"%.*s\"; <0x00> to "
-                                 "<0xFF> are allowed",
-                                 id, (int)size_min(spec->pieces[id].len, 64), spec->pieces[id].data);
+                return error_set(
+                    err, QUIRE_EFORMAT,
+                    "tokenizer.ggml.token_type[%zu] is 6 (byte), but the token is \"%.*s\"; <0x00> to "
+                    "<0xFF> are allowed",
+                    id, (int)size_min(spec->pieces[id].len, 64), spec->pieces[id].data);
             t->fallback[byte] = (uint32_t)id;
             t->byte_fallback = p ? p->byte_fallback : !spec->no_byte_fallback;
         }
@@ -123,10 +125,12 @@ static int copy_types(struct tokenizer *t, const struct tokenizer_spec *spec, st
 
 bool piece_is_text(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id) {
     if (spec->pipeline && !(spec->pipeline->flags[id] & IN_MODEL)) return false;
-    return t->types[id] == TOKEN_NORMAL || (t->types[id] == TOKEN_USER_DEFINED && !is_marker(spec->pieces[id]));
+    return t->types[id] == TOKEN_NORMAL ||
+           (t->types[id] == TOKEN_USER_DEFINED && !is_marker(spec->pieces[id]));
 }
 
-static uint8_t *put_spelling(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id, uint8_t *out) {
+static uint8_t *put_spelling(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id,
+                             uint8_t *out) {
     struct text_span p = spec->pieces[id];
     if (!is_frozen(t, spec, id)) {
         if (p.len) memcpy(out, p.data, p.len);
@@ -176,12 +180,14 @@ static uint8_t *put_text(const struct tokenizer *t, const struct tokenizer_spec 
     return out + p.len;
 }
 
-static int lay_out(struct tokenizer *t, const struct tokenizer_spec *spec, enum piece_text how, struct error *err) {
+static int lay_out(struct tokenizer *t, const struct tokenizer_spec *spec, enum piece_text how,
+                   struct error *err) {
     size_t total = 0, spelled = 0, n_specials = 0;
     for (size_t id = 0; id < spec->n_vocab; id++) {
         size_t len = spec->pieces[id].len;
         if (!size_add(total, len + 1, &total) || total > UINT32_MAX / 3)
-            return error_set(err, QUIRE_EFORMAT, "tokenizer.ggml.tokens has more than 1431655765 bytes of text");
+            return error_set(err, QUIRE_EFORMAT,
+                             "tokenizer.ggml.tokens has more than 1431655765 bytes of text");
         spelled += is_frozen(t, spec, id) ? 3 * len : len;
         n_specials += t->types[id] != TOKEN_NORMAL && t->types[id] != TOKEN_BYTE;
     }
@@ -209,7 +215,8 @@ static int lay_out(struct tokenizer *t, const struct tokenizer_spec *spec, enum 
     return 0;
 }
 
-int pieces_init(struct tokenizer *t, const struct tokenizer_spec *spec, enum piece_text text, struct error *err) {
+int pieces_init(struct tokenizer *t, const struct tokenizer_spec *spec, enum piece_text text,
+                struct error *err) {
     int rc = copy_types(t, spec, err);
     t->unk = spec->unk >= 0 ? (uint32_t)spec->unk : BPE_NONE;
     if (!rc) rc = lay_out(t, spec, text, err);
@@ -230,7 +237,8 @@ int pieces_trie(struct tokenizer *t, struct trie *out, const struct tokenizer_sp
     for (size_t id = 0; id < spec->n_vocab; id++) {
         struct text_span p = piece_spelling(t, (uint32_t)id);
         if (p.len > skip && pick(t, spec, id))
-            entries[n++] = (struct trie_entry){(const uint8_t *)p.data + skip, (uint32_t)(p.len - skip), (uint32_t)id};
+            entries[n++] =
+                (struct trie_entry){(const uint8_t *)p.data + skip, (uint32_t)(p.len - skip), (uint32_t)id};
     }
     int rc = trie_init(out, entries, n, &t->arena);
     free(entries);
@@ -246,7 +254,8 @@ static int copy_span(struct tokenizer *t, struct text_span *s) {
     return copy ? 0 : QUIRE_ENOMEM;
 }
 
-static int copy_steps(struct tokenizer *t, const struct norm_step *steps, size_t n, const struct norm_step **out) {
+static int copy_steps(struct tokenizer *t, const struct norm_step *steps, size_t n,
+                      const struct norm_step **out) {
     struct norm_step *copy = arena_array(&t->arena, n, sizeof *copy);
     int rc = copy ? 0 : QUIRE_ENOMEM;
     for (size_t i = 0; i < n && !rc; i++) {
@@ -274,7 +283,8 @@ int pipeline_init(struct tokenizer *t, const struct tokenizer_pipeline *p, struc
     bool first = false, drops = false;
     for (size_t i = 0; i < p->n_prep; i++) first |= p->prep[i].prefix == PREFIX_FIRST;
     for (size_t i = 0; i < p->n_norm; i++)
-        drops |= p->norm[i].kind >= NORM_STRIP_ACCENTS && p->norm[i].kind != NORM_PREPEND && p->norm[i].kind != NORM_REPLACE;
+        drops |= p->norm[i].kind >= NORM_STRIP_ACCENTS && p->norm[i].kind != NORM_PREPEND &&
+                 p->norm[i].kind != NORM_REPLACE;
     t->tracks_start = first && drops;
     t->chain = chain;
     t->n_chain = p->n_chain;

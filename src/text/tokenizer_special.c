@@ -127,7 +127,8 @@ static void take_space(const struct special_scan *scan, struct special_match *m)
         if (before < scan->taken || !is_white(char_between(scan->text, before, m->start, &len))) break;
         m->start = before;
     }
-    while (m->special->rstrip && m->end < scan->len && is_white(char_between(scan->text, m->end, scan->len, &len)))
+    while (m->special->rstrip && m->end < scan->len &&
+           is_white(char_between(scan->text, m->end, scan->len, &len)))
         m->end += len;
 }
 

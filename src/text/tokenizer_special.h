@@ -45,7 +45,7 @@ struct special_scan {
     const uint8_t *text;
     size_t len;
     const struct content_span *content;
-    size_t n_content, at_content; /* spans before at_content end at or before the position */
+    size_t n_content, at_content;   /* spans before at_content end at or before the position */
     const struct norm_source *from; /* [len] where each byte is from; NULL: it is the text itself */
     size_t base;                    /* where the text that from is about begins among content's */
     size_t pos;                     /* where the search goes on */

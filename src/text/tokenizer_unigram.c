@@ -1,6 +1,6 @@
-/* The unigram language model (Kudo 2018): of all ways to cut the text into pieces the most probable one, found by
- * Viterbi's algorithm. Sums are made as the reference makes them: SentencePiece in single precision, `tokenizers` in
- * double. */
+/* The unigram language model (Kudo 2018): of all ways to cut the text into pieces the most probable one,
+ * found by Viterbi's algorithm. Sums are made as the reference makes them: SentencePiece in single precision,
+ * `tokenizers` in double. */
 #include "text/tokenizer_internal.h"
 
 #include "base/error.h"
@@ -25,7 +25,8 @@ static int copy_scores(struct tokenizer *t, const struct tokenizer_spec *spec, s
     const struct tokenizer_pipeline *p = spec->pipeline;
     double min = INFINITY, max = -INFINITY;
     if (!p && !spec->scores)
-        return error_set(err, QUIRE_EFORMAT, "tokenizer.ggml.scores is missing; tokenizer.ggml.model t5 needs it");
+        return error_set(err, QUIRE_EFORMAT,
+                         "tokenizer.ggml.scores is missing; tokenizer.ggml.model t5 needs it");
     t->scores = arena_array(&t->arena, t->n_vocab, sizeof *t->scores);
     if (!t->scores) return QUIRE_ENOMEM;
     for (size_t id = 0; id < t->n_vocab; id++) {
@@ -57,7 +58,9 @@ static int unigram_create(struct tokenizer *t, const struct tokenizer_spec *spec
     if (!rc) rc = copy_scores(t, spec, err);
     if (!rc) rc = pieces_trie(t, &t->trie, spec, 0, is_candidate);
     if (!rc && !p) rc = pieces_trie(t, &t->tail, spec, 0, is_user_defined);
-    if (!rc) rc = p ? pipeline_init(t, p, err) : sentencepiece_norm(t, spec, t->tail.n_nodes > 1 ? &t->tail : NULL, err);
+    if (!rc)
+        rc = p ? pipeline_init(t, p, err)
+               : sentencepiece_norm(t, spec, t->tail.n_nodes > 1 ? &t->tail : NULL, err);
     t->fuse_unk = p ? p->fuse_unk : true;
     return rc;
 }
@@ -95,7 +98,8 @@ static void find_best(const struct tokenizer *t, const uint8_t *s, size_t n, str
     const struct trie *trie = &t->trie;
     for (size_t i = 0; i <= n; i++) nodes[i].id = BPE_NONE;
     nodes[0].u.score = 0;
-    size_t limit = 0, fixed; /* where the next user-defined piece begins, and its length: no other goes over it */
+    size_t limit = 0,
+           fixed; /* where the next user-defined piece begins, and its length: no other goes over it */
     for (size_t i = 0; i < n;) {
         if (i >= limit) {
             limit = next_fixed(t, s, i, n, &fixed);
@@ -134,8 +138,8 @@ static int push_unknown(const struct tokenizer *t, const uint8_t *s, size_t n, b
     return rc;
 }
 
-static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n, struct tokenizer_scratch *scratch,
-                       struct token_sink *sink) {
+static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
+                       struct tokenizer_scratch *scratch, struct token_sink *sink) {
     struct buf *b = &scratch->nodes;
     size_t bytes;
     if (n >= UINT32_MAX) {

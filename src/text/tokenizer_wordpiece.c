@@ -1,5 +1,5 @@
-/* WordPiece (Schuster and Nakajima 2012) as BERT uses it (Devlin et al. 2019): from the left the longest piece, then
- * the longest of those that go on; a word that cannot be made is unknown as a whole. */
+/* WordPiece (Schuster and Nakajima 2012) as BERT uses it (Devlin et al. 2019): from the left the longest
+ * piece, then the longest of those that go on; a word that cannot be made is unknown as a whole. */
 #include "text/tokenizer_internal.h"
 
 #include "base/error.h"
@@ -7,14 +7,10 @@
 
 #include <string.h>
 
-static const struct norm_step bert_norm[] = {{.kind = NORM_BERT_CLEAN},
-                                             {.kind = NORM_BERT_CJK},
-                                             {.kind = NORM_NFD},
-                                             {.kind = NORM_BERT_ACCENTS},
-                                             {.kind = NORM_LOWERCASE}};
 static const struct pretok_step bert_chain[] = {{.next = pretok_bert, .drop_space = true}};
 
-/* GGUF files have a space in front of pieces that begin a word; in tokenizer.json a prefix marks the others. */
+/* GGUF files have a space in front of pieces that begin a word; in tokenizer.json a prefix marks the others.
+ */
 static bool begins_word(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id) {
     struct text_span p = piece_spelling(t, (uint32_t)id);
     if (!piece_is_text(t, spec, id)) return false;
@@ -29,6 +25,23 @@ static bool goes_on(const struct tokenizer *t, const struct tokenizer_spec *spec
     return p.len > c.len && !memcmp(p.data, c.data, c.len);
 }
 
+static int bert_norm(struct tokenizer *t, const struct tokenizer_spec *spec) {
+    struct norm_step *steps = arena_array(&t->arena, 5, sizeof *steps);
+    if (!steps) return QUIRE_ENOMEM;
+    t->norm = steps;
+    steps[t->n_norm++].kind = NORM_BERT_CLEAN;
+    steps[t->n_norm++].kind = NORM_BERT_CJK;
+    if (!spec->keep_accents) steps[t->n_norm++].kind = NORM_NFD;
+    if (!spec->keep_accents) steps[t->n_norm++].kind = NORM_BERT_ACCENTS;
+    if (!spec->keep_case) steps[t->n_norm++].kind = NORM_LOWERCASE;
+    return 0;
+}
+
+static int64_t named(const struct tokenizer *t, const char *name) {
+    const struct special *s = special_find(&t->specials, (const uint8_t *)name, strlen(name));
+    return s ? (int64_t)s->id : -1;
+}
+
 static int wordpiece_create(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
     const struct tokenizer_pipeline *p = spec->pipeline;
     int rc = pieces_init(t, spec, p ? p->piece_text : PIECE_METASPACE, err);
@@ -40,15 +53,15 @@ static int wordpiece_create(struct tokenizer *t, const struct tokenizer_spec *sp
     t->max_word_chars = p ? p->max_word_chars : 100;
     t->drops_first_space = true;
     if (rc || p) return rc ? rc : pipeline_init(t, p, err);
-    t->norm = bert_norm;
-    t->n_norm = spec->keep_case ? 2 : sizeof bert_norm / sizeof *bert_norm;
     t->chain = bert_chain;
     t->n_chain = 1;
-    if (spec->cls >= 0 && spec->sep >= 0) {
-        t->single = (struct token_template){{spec->cls, TEMPLATE_FIRST, spec->sep}, 3};
-        t->pair = (struct token_template){{spec->cls, TEMPLATE_FIRST, spec->sep, TEMPLATE_SECOND, spec->sep}, 5};
+    int64_t cls = spec->cls >= 0 ? spec->cls : named(t, "[CLS]"),
+            sep = spec->sep >= 0 ? spec->sep : named(t, "[SEP]");
+    if (cls >= 0 && sep >= 0) {
+        t->single = (struct token_template){{cls, TEMPLATE_FIRST, sep}, 3};
+        t->pair = (struct token_template){{cls, TEMPLATE_FIRST, sep, TEMPLATE_SECOND, sep}, 5};
     }
-    return 0;
+    return bert_norm(t, spec);
 }
 
 static bool is_too_long(const struct tokenizer *t, const uint8_t *s, size_t n) {
@@ -60,7 +73,8 @@ static bool is_too_long(const struct tokenizer *t, const uint8_t *s, size_t n) {
 }
 
 /* Whether pieces make the word; pushes them if sink is given. */
-static int make_word(const struct tokenizer *t, const uint8_t *s, size_t n, struct token_sink *sink, bool *made) {
+static int make_word(const struct tokenizer *t, const uint8_t *s, size_t n, struct token_sink *sink,
+                     bool *made) {
     int rc = 0;
     *made = true;
     for (size_t i = 0, len; i < n && !rc; i += len) {

@@ -25,8 +25,8 @@ struct trie_entry {
     uint32_t value;
 };
 
-/* Sorts entries; of equal strings that of the lowest value counts. Texts may go afterwards; memory is the arena's.
- * QUIRE_ENOMEM. */
+/* Sorts entries; of equal strings that of the lowest value counts. Texts may go afterwards; memory is the
+ * arena's. QUIRE_ENOMEM. */
 int trie_init(struct trie *t, struct trie_entry *entries, size_t n, struct arena *arena);
 
 /* Child of a node that is not the root. */

@@ -1,5 +1,5 @@
-/* What normalizers and pre-tokenizers of tokenizer.json ask of a code point, as the reference sees it. The table
- * is generated (scripts/gen/unicode_props.py) by putting every code point to the reference. */
+/* What normalizers and pre-tokenizers of tokenizer.json ask of a code point, as the reference sees it. The
+ * table is generated (scripts/gen/unicode_props.py) by putting every code point to the reference. */
 #ifndef TEXT_UNICODE_PROPS_H
 #define TEXT_UNICODE_PROPS_H
 
@@ -17,8 +17,8 @@ enum {
     PROP_EXTEND = 1 << 7,       /* belongs to the grapheme cluster of the character before */
     PROP_NMT_GONE = 1 << 8,
     PROP_NMT_SPACE = 1 << 9,
-    PROP_HAN = 1 << 10,   /* \p{Han} */
-    PROP_LOWER = 1 << 11, /* is in unicode_lower */
+    PROP_HAN = 1 << 10,    /* \p{Han} */
+    PROP_LOWER = 1 << 11,  /* is in unicode_lower */
     PROP_COMPAT = 1 << 12, /* is in unicode_compat */
     PROP_PREPEND = 1 << 13 /* begins a grapheme cluster with the character after */
 };
@@ -36,7 +36,8 @@ struct unicode_mapping { /* cp becomes pool[at .. at + n) */
 };
 
 /* Sorted by code point. */
-extern const struct unicode_mapping unicode_lower[], unicode_compat[]; /* compat: full, where unlike canonical */
+extern const struct unicode_mapping unicode_lower[],
+    unicode_compat[]; /* compat: full, where unlike canonical */
 extern const size_t unicode_n_lower, unicode_n_compat;
 extern const uint32_t unicode_lower_pool[], unicode_compat_pool[];
 

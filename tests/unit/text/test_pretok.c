@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 static const char *const names[] = {
-    "default", "gpt-2",      "llama-bpe", "qwen2",       "smollm",         "olmo",   "dbrx",
-    "glm4",    "hunyuan",    "qwen35",    "bailingmoe",  "seed-coder",     "gpt-4o", "tekken",
-    "kimi-k2", "command-r", "deepseek-v3", "deepseek-coder", "falcon", "bloom",  "viking"};
+    "default", "gpt-2",     "llama-bpe",   "qwen2",          "smollm",     "olmo",   "dbrx",
+    "glm4",    "hunyuan",   "qwen35",      "bailingmoe",     "seed-coder", "gpt-4o", "tekken",
+    "kimi-k2", "command-r", "deepseek-v3", "deepseek-coder", "falcon",     "bloom",  "viking"};
 
 static const struct pretok *find(const char *name) {
     const struct pretok *p = pretok_find(name, strlen(name));
@@ -55,8 +55,8 @@ static void test_words(void **state) {
 
 static void test_names(void **state) {
     static const char *const aliases[][2] = {
-        {"llama3", "llama-bpe"}, {"llama-v3", "llama-bpe"}, {"phi-2", "gpt-2"}, {"starcoder", "smollm"},
-        {"mpt", "olmo"},        {"llama4", "gpt-4o"},      {"poro-chat", "bloom"}};
+        {"llama3", "llama-bpe"}, {"llama-v3", "llama-bpe"}, {"phi-2", "gpt-2"},    {"starcoder", "smollm"},
+        {"mpt", "olmo"},         {"llama4", "gpt-4o"},      {"poro-chat", "bloom"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_string_equal(find(names[i])->name, names[i]);
         assert_non_null(strstr(pretok_known_names(), names[i]));
@@ -179,7 +179,8 @@ static void test_any_bytes(void **state) {
             for (size_t i = 0; i < text.len; i++) {
                 size_t start, end, last = i;
                 struct pretok_walk w = walk(find(names[k]), exact + i, text.len - i);
-                for (; pretok_walk_next(&w, &start, &end); last = i + end) assert_true(i + start == last && end > start);
+                for (; pretok_walk_next(&w, &start, &end); last = i + end)
+                    assert_true(i + start == last && end > start);
                 assert_int_equal(last, text.len);
             }
         free(exact);
