@@ -61,7 +61,7 @@ static size_t group_layers(const struct model_spec *s, size_t n_full, size_t n_w
         size_t full = size_div_up(n_full, n), windowed = size_div_up(n_windowed, n);
         if (full + windowed > BATCH_MAX_GROUPS) continue;
         size_t cost = n * (full * s->context_len + windowed * window);
-        if (cost >= least) continue;
+        if (cost > least) continue; /* of equals the fewer groups */
         least = cost;
         best = n;
     }

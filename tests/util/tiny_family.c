@@ -16,6 +16,7 @@ struct shape {
     bool sinks, norm_by_other_name; /* the norm before the experts is called post_attention_norm */
     unsigned experts, experts_used, expert_ff, shared_ff;
     bool shared_router, expert_biases;
+    unsigned expert_type; /* of the experts, whatever the other matrices are; 0 = as those */
     float rope_base, window_rope_base, attn_cap, final_cap;
     float attn_scale, embed_scale, residual_scale, logit_scale;
     const char *rope_scaling;
@@ -85,6 +86,22 @@ static const struct shape SHAPES[] = {
      .norm_by_other_name = true,
      .window = 40,
      .experts = 8,
+     .experts_used = 4,
+     .expert_ff = 96,
+     .expert_biases = true,
+     .rope_base = 150000,
+     .rope_scaling = "yarn",
+     .rope_factor = 4,
+     .rope_original = 64},
+    {.variant = "gpt-oss-mxfp4",
+     .arch = "gpt-oss",
+     .n_layers = 4,
+     .qkv_bias = true,
+     .sinks = true,
+     .norm_by_other_name = true,
+     .window = 40,
+     .experts = 8,
+     .expert_type = 39,
      .experts_used = 4,
      .expert_ff = 96,
      .expert_biases = true,
@@ -251,11 +268,11 @@ static void matrix(const struct writer *w, const char *rest, size_t rows, size_t
                       w->o->type);
 }
 
-static void each_expert(const struct writer *w, const char *rest, size_t n, size_t rows, size_t cols,
-                        double gain) {
+static void each_expert(const struct writer *w, const struct shape *s, const char *rest, size_t rows,
+                        size_t cols, double gain) {
     char name[96];
-    tiny_add_matrices(w->b, w->o, name_of(w, rest, name), n, rows, cols, gain / sqrt((double)cols),
-                      w->o->type);
+    tiny_add_matrices(w->b, w->o, name_of(w, rest, name), s->experts, rows, cols, gain / sqrt((double)cols),
+                      s->expert_type ? s->expert_type : w->o->type);
 }
 
 static void add_attention(const struct writer *w, const struct shape *s) {
@@ -287,9 +304,9 @@ static void add_experts(const struct writer *w, const struct shape *s) {
     char name[96];
     size_t n = s->experts;
     tiny_add_matrices(w->b, w->o, name_of(w, "ffn_gate_inp.weight", name), 0, n, WIDTH, 1.5 / sqrt(WIDTH), 0);
-    each_expert(w, "ffn_gate_exps.weight", n, s->expert_ff, WIDTH, 2);
-    each_expert(w, "ffn_up_exps.weight", n, s->expert_ff, WIDTH, 2);
-    each_expert(w, "ffn_down_exps.weight", n, WIDTH, s->expert_ff, 1);
+    each_expert(w, s, "ffn_gate_exps.weight", s->expert_ff, WIDTH, 2);
+    each_expert(w, s, "ffn_up_exps.weight", s->expert_ff, WIDTH, 2);
+    each_expert(w, s, "ffn_down_exps.weight", WIDTH, s->expert_ff, 1);
     if (s->expert_biases) {
         bias(w, "ffn_gate_inp.bias", n);
         tiny_add_matrices(w->b, w->o, name_of(w, "ffn_gate_exps.bias", name), 0, n, s->expert_ff, 0.2, 0);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q8_0 = 8, Q2_K = 10, Q3_K, Q4_K, Q5_K, Q6_K, BF16 = 30 };
+enum { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q8_0 = 8, Q2_K = 10, Q3_K, Q4_K, Q5_K, Q6_K, BF16 = 30, MXFP4 = 39 };
 
 uint16_t tiny_f16(float v) {
     uint32_t bits;
@@ -43,6 +43,7 @@ static const struct {
     {Q4_K, 256, 144, 0, 2, 7.5f, 255.6f},
     {Q5_K, 256, 176, 0, 2, 15.5f, 525.0f},
     {Q6_K, 256, 210, 208, -1, 0, 1366.0f},
+    {MXFP4, 32, 17, 0, -1, 0, 2.926f}, /* d: the exponent byte */
 };
 
 static int find(unsigned type) {
@@ -140,6 +141,10 @@ void tiny_quant_scale_random(uint8_t *blocks, unsigned type, size_t n_blocks, do
     float d = (float)(std / (double)FORMATS[f].unit);
     for (size_t i = 0; i < n_blocks; i++) {
         uint8_t *block = blocks + i * FORMATS[f].bytes;
+        if (type == MXFP4) {
+            block[0] = (uint8_t)lround(127 + log2(d));
+            continue;
+        }
         put_u16(block + FORMATS[f].d_at, tiny_f16(d));
         if (FORMATS[f].dmin_at >= 0) put_u16(block + FORMATS[f].dmin_at, tiny_f16(d * FORMATS[f].dmin_ratio));
     }

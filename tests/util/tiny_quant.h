@@ -14,7 +14,7 @@ bool tiny_quant_block(unsigned type, size_t *elems, size_t *bytes);
 /* n elements, whole blocks. F32, F16, BF16, Q4_0, Q4_1, Q8_0. */
 void tiny_quant(void *dst, unsigned type, const float *src, size_t n);
 
-/* K formats are filled with random bits instead. */
+/* K formats and MXFP4 are filled with random bits instead. */
 bool tiny_quant_is_random(unsigned type);
 /* Overwrites the scales of n_blocks random blocks so that elements have this standard deviation. */
 void tiny_quant_scale_random(uint8_t *blocks, unsigned type, size_t n_blocks, double std);

@@ -3,7 +3,7 @@
 #include "model/family.h"
 #include "model/model_impl.h"
 #include "util/gguf_build.h"
-#include "util/tiny_model.h"
+#include "util/tiny_family.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -234,6 +234,110 @@ static void windows(void **state) {
     assert_int_equal(s.layers[0].window, 0); /* wider than any sequence */
 }
 
+/* ---- families ---- */
+
+static struct model_spec read_family(const char *variant) {
+    size_t n;
+    struct model_spec s;
+    struct error err = {0};
+    struct weights *w;
+    void *data = tiny_family_memory(variant, 0, 1, &n);
+    assert_non_null(data);
+    if (weights_open_memory(data, n, &w, &err)) fail_msg("%s", err.text);
+    if (model_spec_read(w, &s, &err)) fail_msg("%s: %s", variant, err.text);
+    weights_close(w);
+    free(data);
+    return s;
+}
+
+/* Every layer is in a group of its kind, once, and no group holds more than its page has room for. */
+static void check_groups(const struct model_spec *s, size_t n_groups, size_t per_group) {
+    bool taken[BATCH_MAX_GROUPS][MODEL_MAX_LAYERS] = {{false}};
+    assert_int_equal(s->n_kv_groups, n_groups);
+    for (size_t i = 0; i < s->n_layers; i++) {
+        const struct model_layer *l = &s->layers[i];
+        assert_true(l->kv_group < n_groups && l->kv_layer < s->kv_groups[l->kv_group].n_layers);
+        assert_int_equal(s->kv_groups[l->kv_group].window, l->window);
+        assert_false(taken[l->kv_group][l->kv_layer]);
+        taken[l->kv_group][l->kv_layer] = true;
+    }
+    size_t most = 0, total = 0;
+    for (size_t g = 0; g < n_groups; g++) {
+        size_t n = s->kv_groups[g].n_layers;
+        total += n;
+        most = n > most ? n : most;
+    }
+    assert_int_equal(total, s->n_layers);
+    assert_int_equal(most, per_group);
+}
+
+static void layers_of_two_kinds(void **state) {
+    struct model_spec s = read_family("gemma3");
+    for (size_t i = 0; i < 8; i++) assert_int_equal(s.layers[i].window, i == 5 ? 0 : 40);
+    assert_true(s.layers[5].rope == 0 && s.layers[4].rope == 1);
+    assert_true(s.ropes[0].base == 1e6 && s.ropes[0].scaling == ROPE_LINEAR && s.ropes[1].base == 10000.0 &&
+                s.ropes[1].scaling == ROPE_NONE);
+    assert_true(fabsf(s.embed_scale - sqrtf(96.0f)) < 1e-6f);
+    check_groups(&s, 8, 1);
+    s = read_family("gpt-oss");
+    assert_true(s.layers[0].window == 40 && s.layers[1].window == 0 && s.layers[0].rope == 0);
+    assert_true(s.layers[0].routed && s.experts.gating == BACKEND_GATE_SELECTED && s.ropes[0].fractional);
+    check_groups(&s, 2, 2);
+    s = read_family("olmo3"); /* the pattern is given layer by layer */
+    assert_true(s.layers[3].window == 0 && s.layers[4].window == 40 && s.layers[4].rope == 1);
+    check_groups(&s, 5, 1);
+    s = read_family("smollm3");
+    for (size_t i = 0; i < 5; i++) assert_int_equal(s.layers[i].rope, i == 3 ? MODEL_NO_ROPE : 0);
+    check_groups(&s, 1, 5);
+    s = read_family("qwen2moe");
+    assert_true(!s.experts.normalise && s.experts.n == 8 && s.experts.n_used == 3 && s.experts.ff == 64 &&
+                s.experts.shared_ff == 192);
+}
+
+static void too_many_used(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.expert_count", 8);
+    gguf_kv_u32(b, "llama.expert_used_count", 9);
+}
+static void sigmoid_gating(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.expert_count", 8);
+    gguf_kv_u32(b, "llama.expert_used_count", 2);
+    gguf_kv_u32(b, "llama.expert_gating_func", 2);
+}
+static void dense_tensors(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.expert_count", 8);
+    gguf_kv_u32(b, "llama.expert_used_count", 2);
+}
+static void stray_experts(struct gguf_build *b) {
+    uint64_t dims[] = {32, 8};
+    gguf_tensor(b, "blk.0.ffn_gate_inp.weight", 0, 2, dims, NULL, 32 * 8 * 4);
+}
+static void short_pattern(struct gguf_build *b) {
+    gguf_kv_u32(b, "llama.attention.sliding_window", 128);
+    gguf_kv_array(b, "llama.attention.sliding_window_pattern", 7, 2);
+    gguf_bytes_put(&b->kv, (const uint8_t[]){1, 0}, 2);
+}
+static void soft_cap(struct gguf_build *b) {
+    gguf_kv_f32(b, "llama.final_logit_softcapping", 30.0f);
+}
+static void one_set_of_factors(struct gguf_build *b) {
+    uint64_t dims[] = {8};
+    gguf_tensor(b, "rope_factors_long.weight", 0, 1, dims, NULL, 32);
+}
+
+static void wrong_families(void **state) {
+    read_bad((struct file){.extra = too_many_used}, QUIRE_EFORMAT, "llama.expert_used_count");
+    read_bad((struct file){.extra = sigmoid_gating}, QUIRE_EFORMAT,
+             "llama.expert_gating_func = 2: must be 1");
+    read_bad((struct file){.extra = dense_tensors}, QUIRE_EUNSUPPORTED,
+             "blk.0.ffn_gate.weight: not part of a layer with experts");
+    read_bad((struct file){.extra = stray_experts}, QUIRE_EUNSUPPORTED,
+             "blk.0.ffn_gate_inp.weight: not part of a layer without experts");
+    read_bad((struct file){.extra = short_pattern}, QUIRE_EFORMAT,
+             "llama.attention.sliding_window_pattern: 2 values of type bool");
+    read_bad((struct file){.extra = soft_cap}, QUIRE_EUNSUPPORTED, "llama.final_logit_softcapping = 30");
+    read_bad((struct file){.extra = one_set_of_factors}, QUIRE_EUNSUPPORTED, "come together");
+}
+
 /* ---- angles ---- */
 
 static void angles(void **state) {
@@ -292,6 +396,8 @@ int main(void) {
         cmocka_unit_test(missing_parts),
         cmocka_unit_test(wrong_values),
         cmocka_unit_test(windows),
+        cmocka_unit_test(layers_of_two_kinds),
+        cmocka_unit_test(wrong_families),
         cmocka_unit_test(angles),
         cmocka_unit_test(yarn_angles),
     };
