@@ -65,7 +65,7 @@ static int types_of(const struct weights *w, size_t n_vocab, int32_t **out, stru
     return 0;
 }
 
-static int open_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err) {
+int loaded_model_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err) {
     const struct weights *w = m->weights;
     struct tokenizer_spec spec = {.pre_override = pre_override};
     const struct meta *pieces = NULL, *merges = NULL;
@@ -229,7 +229,7 @@ int loaded_model_open(const char *argument, const struct engine_options *o, stru
     *out = (struct loaded_model){0};
     int rc = model_find(argument, &out->path, err);
     if (!rc) rc = weights_open(out->path, &out->weights, err);
-    if (!rc) rc = open_tokenizer(out, o->tokenizer_pre, err);
+    if (!rc) rc = loaded_model_tokenizer(out, o->tokenizer_pre, err);
     if (!rc) rc = find_stop_tokens(out, err);
     if (!rc) rc = open_template(out, o->chat_template, log, err);
     if (!rc) {

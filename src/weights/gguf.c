@@ -416,6 +416,8 @@ static int read_tensors(struct reader *r) {
 /* Offsets become addresses. */
 static int place_tensors(struct reader *r) {
     struct weights *w = r->w;
+    w->descriptions_end = r->pos;
+    w->alignment = r->alignment;
     if (!w->n_tensors) return QUIRE_OK;
     if (!size_align_up(r->pos, r->alignment, &r->data_start) || r->data_start > r->n) {
         return error_set(r->err, QUIRE_EFORMAT,

@@ -1,5 +1,5 @@
-/* Tensors as model files describe them, and the element formats they use. Ids below TENSOR_GGUF_END are GGUF's;
- * above are formats that GGUF does not have. */
+/* Tensors as model files describe them, and the element formats they use. Ids below TENSOR_GGUF_END are
+ * GGUF's; above are formats that GGUF does not have. */
 #ifndef WEIGHTS_TENSOR_H
 #define WEIGHTS_TENSOR_H
 
@@ -54,6 +54,7 @@ struct tensor {
     size_t dims[TENSOR_MAX_DIMS]; /* dims[0] is the row length (contiguous); unused ones are 1 */
     const void *data; /* row r of a matrix is at data + r * row_bytes; see weights_read; aligned to 8 */
     size_t row_bytes, bytes;
+    unsigned file; /* of a split model: which, from 0 */
 };
 
 static inline size_t tensor_rows(const struct tensor *t) {

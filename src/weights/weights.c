@@ -140,7 +140,18 @@ const char *weights_path(const struct weights *w) {
     return w->path ? w->path : "memory";
 }
 uint64_t weights_file_bytes(const struct weights *w) {
-    return w->map.n;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < weights_n_files(w); i++) bytes += weights_file(w, i)->map.n;
+    return bytes;
+}
+size_t weights_n_files(const struct weights *w) {
+    return 1 + w->n_others;
+}
+const char *weights_file_path(const struct weights *w, size_t i) {
+    return weights_path(weights_file(w, i));
+}
+uint64_t weights_bytes_of_file(const struct weights *w, size_t i) {
+    return weights_file(w, i)->map.n;
 }
 uint64_t weights_tensor_bytes(const struct weights *w) {
     return w->tensor_bytes;
@@ -158,14 +169,15 @@ const struct tensor *weights_tensor(const struct weights *w, const char *name) {
     return found ? &w->tensors[found->i] : NULL;
 }
 
-static size_t offset_of(const struct weights *w, const struct tensor *t) {
-    return (size_t)((const uint8_t *)t->data - w->map.base);
+uint64_t weights_tensor_offset(const struct weights *w, const struct tensor *t) {
+    return (size_t)((const uint8_t *)t->data - weights_file(w, t->file)->map.base);
 }
 
 int weights_read(const struct weights *w, const struct tensor *t, size_t offset, size_t n, void *dst,
                  struct error *err) {
-    int rc = file_map_read(&w->map, offset_of(w, t) + offset, n, dst, err);
-    if (rc) error_prefix(err, "%s: tensor \"%s\"", weights_path(w), t->name);
+    const struct weights *file = weights_file(w, t->file);
+    int rc = file_map_read(&file->map, (size_t)weights_tensor_offset(w, t) + offset, n, dst, err);
+    if (rc) error_prefix(err, "%s: tensor \"%s\"", weights_path(file), t->name);
     return rc;
 }
 

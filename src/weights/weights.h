@@ -32,12 +32,19 @@ int weights_open_memory(const void *data, size_t n, struct weights **out, struct
 void weights_close(struct weights *w); /* NULL allowed */
 
 const char *weights_path(const struct weights *w);
-uint64_t weights_file_bytes(const struct weights *w);
+uint64_t weights_file_bytes(const struct weights *w);   /* sum over files */
 uint64_t weights_tensor_bytes(const struct weights *w); /* sum over tensors */
+
+size_t weights_n_files(const struct weights *w);
+const char *weights_file_path(const struct weights *w, size_t i);
+uint64_t weights_bytes_of_file(const struct weights *w, size_t i);
 
 size_t weights_n_tensors(const struct weights *w);
 const struct tensor *weights_tensor_at(const struct weights *w, size_t i);      /* in file order */
 const struct tensor *weights_tensor(const struct weights *w, const char *name); /* NULL if there is none */
+
+/* Where its data begins in its file. */
+uint64_t weights_tensor_offset(const struct weights *w, const struct tensor *t);
 
 /* Bytes [offset, offset + n) of a tensor's data, offset + n <= t->bytes, read from the file now. QUIRE_EIO
  * when the file has become shorter than it was, naming the tensor. Any thread. */

@@ -23,7 +23,15 @@ struct weights {
     size_t n_tensors, tensors_cap;
     struct weights_name *tensors_by_name;
     uint64_t tensor_bytes;
+    size_t descriptions_end, alignment; /* of this file: bytes of header, metadata and descriptions */
+    struct weights **others;            /* [n_others] files of a split model behind this one */
+    size_t n_others;
 };
+
+/* File i of a split model; w itself is the first. */
+static inline const struct weights *weights_file(const struct weights *w, size_t i) {
+    return i ? w->others[i - 1] : w;
+}
 
 /* Room for one more, zeroed; NULL: out of memory. Memory grows with what has been read, not with what a
  * header claims. */
