@@ -259,7 +259,11 @@ int inspection_read(const char *argument, struct inspection *out, struct error *
     rc = read_description(out, err);
     if (rc) return rc;
     read_tensors(out);
-    if (loaded_model_tokenizer(&out->model, NULL, &why)) add_reason(out, &why);
+    if (loaded_model_tokenizer(&out->model, NULL, &why)) {
+        /* a file that is no language model at all is not damaged */
+        if (!weights_meta(out->model.weights, "tokenizer.ggml.model")) why.code = QUIRE_EUNSUPPORTED;
+        add_reason(out, &why);
+    }
     return read_template(out, err);
 }
 
