@@ -42,6 +42,12 @@ struct tensor *weights_add_tensor(struct weights *w);
 int weights_index_metas(struct weights *w, struct error *err);
 int weights_index_tensors(struct weights *w, struct error *err);
 
+/* "PATH: " in front; the end of a long path says more than its beginning. */
+void weights_prefix(struct error *err, const char *path);
+
+/* One file, whether or not it is part of a split model. Errors begin with it. */
+int weights_open_one(const char *path, bool any_type, struct weights **out, struct error *err);
+
 /* Reader of GGUF: fills everything from w->map. */
 int gguf_read(struct weights *w, struct error *err);
 

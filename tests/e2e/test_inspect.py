@@ -1,5 +1,6 @@
 """`quire inspect`: what it says of model files is what the gguf package says, and damage is named."""
 
+import functools
 import hashlib
 import json
 import re
@@ -8,7 +9,7 @@ import struct
 import gguf
 import numpy as np
 import pytest
-from conftest import default_model_path, make_model
+from conftest import default_model_path, load_maker, make_model
 from harness import run
 from test_cli import fails
 
@@ -137,6 +138,56 @@ def test_windows_and_rope():
     text = inspect(path).stdout
     assert re.search(r"^window +40 tokens in 2 of 2 layers: ww$", text, re.M)
     assert re.search(r"^rope +base 10000, 32 of a head, scaling yarn by 8 from 512$", text, re.M)
+
+
+# ---- several files ----
+
+TINY = ("--type", "Q8_0", "--layers", "2", "--width", "64", "--ff", "96", "--head-dim", "16")
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory):
+    """The tiny model in parts, as the gguf package writes them."""
+    folder = tmp_path_factory.mktemp("split")
+    maker = load_maker()
+    writer = functools.partial(gguf.GGUFWriter, split_max_tensors=6)
+    maker.gguf = type("gguf", (), {**vars(gguf), "GGUFWriter": writer})
+    maker.Maker(maker.options(["-", *TINY]), str(folder / "m.gguf")).write()
+    return sorted(folder.glob("m-*.gguf"))
+
+
+def test_a_split_model_is_the_same_model(split, tiny_model):
+    assert [p.name for p in split] == [f"m-{i + 1:05}-of-00004.gguf" for i in range(4)]
+    said, whole = inspect_json(split[2]), inspect_json(tiny_model)
+    assert said["files"] == [{"path": str(p), "bytes": p.stat().st_size} for p in split]
+    assert said["file_bytes"] == sum(p.stat().st_size for p in split)
+    differs = ("files", "file_bytes")
+    assert {k: v for k, v in said.items() if k not in differs} == {k: v for k, v in whole.items() if k not in differs}
+    assert inspect_json(split[0].parent) == said
+    text = inspect(split[0]).stdout
+    assert all(f"{p}, " in text for p in split)
+    args = ("--kv-cache-memory-bytes", "4Mi", "--temperature", "0", "--max-tokens", "20")
+    answers = {run("run", m, "one two", *args).stdout for m in (tiny_model, split[0], split[3], split[0].parent)}
+    assert len(answers) == 1 and len(answers.pop()) > 5
+
+
+def test_a_part_that_is_missing_or_damaged(split, tmp_path):
+    for p in split:
+        (tmp_path / p.name).write_bytes(p.read_bytes())
+    second, third = (tmp_path / p.name for p in split[1:3])
+    third.unlink()
+    done = inspect(second, code=1)
+    assert f'{third}: missing: metadata key "split.count" of {split[0].name} is 4' in done.stderr and not done.stdout
+    third.write_bytes(split[3].read_bytes())
+    done = inspect(tmp_path, code=1)
+    assert f'{third}: metadata key "split.no" is 3; part 3 of 4 must have 2' in done.stderr
+    data = bytearray(split[2].read_bytes())
+    t = next(t for t in gguf.GGUFReader(split[2]).tensors if t.tensor_type.name == "Q8_0")
+    data[t.data_offset : t.data_offset + 2] = np.float16("inf").tobytes()
+    third.write_bytes(data + bytes(64))
+    said = inspect_json(tmp_path, code=1)
+    assert said["check"]["not_finite"] == [{"tensor": t.name, "nan": 0, "infinite": 1}]
+    assert said["check"]["gap"].startswith(f"{third}: ") and "belong to no tensor" in said["check"]["gap"]
 
 
 # ---- damage ----

@@ -331,7 +331,7 @@ static const struct crafted CASES[] = {
     {"general.quantization_version", build_u32, 1, 8, QUIRE_EUNSUPPORTED,
      "general.quantization_version|is 1|version 2"},
     {"general.quantization_version", build_u32, 2, 8, QUIRE_OK, ""},
-    {"split.count", build_u32, 3, 8, QUIRE_EUNSUPPORTED, "split.count|is 3|merge"},
+    {"split.count", build_u32, 3, 8, QUIRE_EUNSUPPORTED, "split.count|is 3|-00001-of-00003.gguf"},
     {"split.count", build_u32, 1, 8, QUIRE_OK, ""},
 
     {"2^62 x 4", build_dims2, 1ull << 62, 4, QUIRE_EFORMAT, "\"crafted\"|dimension 1 is 4|fits 64 bits"},
