@@ -73,7 +73,7 @@ static void check_types(struct inspection *i) {
         const struct tensor *t = weights_tensor_at(w, k);
         const struct tensor_type_info *info = tensor_type_info(t->type);
         struct error err = {0};
-        if (info->decodable || told[t->type]) continue;
+        if (info->loadable || told[t->type]) continue;
         told[t->type] = true;
         error_set(&err, QUIRE_EUNSUPPORTED, "tensor \"%s\": type %s is not supported: %s", t->name,
                   info->name, info->instead);

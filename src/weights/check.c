@@ -57,10 +57,10 @@ static const struct place PLACES[TENSOR_TYPE_END] = {
     [22] = {BINARY16, 1, 0}, /* IQ2_S */
     [TENSOR_IQ4_XS] = {BINARY16, 1, 0},
     [29] = {NIBBLES16, 1, 48}, /* IQ1_M */
-    [34] = {BINARY16, 1, 52},  /* TQ1_0 */
-    [35] = {BINARY16, 1, 64},  /* TQ2_0 */
+    [TENSOR_TQ1_0] = {BINARY16, 1, 52},
+    [TENSOR_TQ2_0] = {BINARY16, 1, 64},
     [TENSOR_MXFP4] = {E8M0, 1, 0},
-    [40] = {E4M3, 4, 0},     /* NVFP4 */
+    [TENSOR_NVFP4] = {E4M3, 4, 0},
     [41] = {BINARY16, 1, 0}, /* Q1_0 */
     [42] = {BINARY16, 1, 0}, /* Q2_0 */
 };

@@ -27,7 +27,7 @@ struct weights;
  * QUIRE_EUNSUPPORTED: a version, byte order or tensor type that is known but not supported; QUIRE_ELIMIT: too
  * much metadata; QUIRE_ENOMEM. */
 int weights_open(const char *path, struct weights **out, struct error *err);
-/* As weights_open, but takes tensor types that are known and not decodable (to look at a file, not to load
+/* As weights_open, but takes tensor types that are known and not loadable (to look at a file, not to load
  * it). */
 int weights_inspect(const char *path, struct weights **out, struct error *err);
 /* The same from memory (tests, fuzzing), one whole model; data must outlive *out. */

@@ -14,7 +14,7 @@ struct weights_name { /* an entry of a sorted index */
 struct weights {
     struct file_map map;
     char *path;
-    bool any_type;      /* tensors of known types that are not decodable are taken */
+    bool any_type;      /* tensors of known types that are not loadable are taken */
     struct arena arena; /* names and string indexes */
     struct meta *metas;
     size_t n_metas, metas_cap;
