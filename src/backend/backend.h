@@ -35,9 +35,7 @@ struct backend_tensor {
     size_t rows, cols;
     size_t row_bytes;
     const void *data; /* host, rows row_bytes apart; or NULL: they are read */
-    /* Copies rows [first, first + n) to dst; its first row has number first_row. Called from compute threads,
-     * once for each row. */
-    size_t first_row;
+    /* Copies rows [first, first + n) to dst. Called from compute threads, once for each row. */
     int (*read_rows)(void *ctx, size_t first, size_t n, void *dst, struct error *err);
     void *ctx;
 };

@@ -27,77 +27,83 @@ static struct backend_buffer *new_buffer(struct loader *l, size_t bytes) {
     return buf;
 }
 
-/* A tensor as it is read, hashed on the way. */
+/* A tensor as it is read, and the rows of it that one matrix is made from. */
 struct source {
     const struct weights *w;
     const struct tensor *t;
     struct model_digest digest;
 };
+struct rows_source {
+    struct source *s;
+    size_t first;
+};
 
 static int read_rows(void *ctx, size_t first, size_t n, void *dst, struct error *err) {
-    struct source *s = ctx;
+    struct rows_source *r = ctx;
+    struct source *s = r->s;
     size_t bytes = n * s->t->row_bytes;
+    first += r->first;
     int rc = weights_read(s->w, s->t, first * s->t->row_bytes, bytes, dst, err);
     if (!rc) model_digest_add(&s->digest, first, dst, bytes);
     return rc;
 }
 
-/* All rows of a tensor as float; malloc'd. */
-static int read_floats(struct source *s, float **out, struct error *err) {
-    const struct tensor *t = s->t;
-    const struct tensor_type_info *type = tensor_type_info(t->type);
-    size_t rows = tensor_rows(t);
-    void *raw = malloc(t->bytes);
-    float *values = malloc(rows * t->dims[0] * sizeof *values);
-    int rc = raw && values ? read_rows(s, 0, rows, raw, err)
-                           : error_set(err, QUIRE_ENOMEM, "tensor %s: out of memory", t->name);
-    if (!rc) type->decode(values, raw, rows * t->dims[0] / type->block_elems);
+static int read_vector(struct source *s, float *values, struct error *err) {
+    const struct tensor_type_info *type = tensor_type_info(s->t->type);
+    struct rows_source all = {.s = s};
+    size_t n_rows = tensor_rows(s->t);
+    void *raw = malloc(s->t->bytes);
+    int rc = raw ? read_rows(&all, 0, n_rows, raw, err)
+                 : error_set(err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+    if (!rc) type->decode(values, raw, n_rows * s->t->dims[0] / type->block_elems);
     free(raw);
-    if (rc) free(values);
-    *out = rc ? NULL : values;
     return rc;
 }
 
 static int load_vector(struct loader *l, struct source *s, const struct tensor_rule *rule,
                        struct weight *out) {
-    float *values;
-    size_t n = s->t->dims[0], bytes = tensor_rows(s->t) * n * sizeof *values;
-    int rc = read_floats(s, &values, l->err);
-    if (rc) return rc;
-    if (rule->weight >= W_ROPE_FREQS) {
+    size_t n = tensor_rows(s->t) * s->t->dims[0], bytes = n * sizeof(float);
+    float *values = malloc(bytes);
+    int rc = values ? read_vector(s, values, l->err)
+                    : error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+    if (!rc && rule->weight >= W_ROPE_FREQS) {
         l->factors[rule->weight] = values; /* used when the table is filled */
         return 0;
     }
     /* A scale of the logits is one of the rows that they are made from. */
-    if (rule->weight == W_OUTPUT_NORM)
+    if (!rc && rule->weight == W_OUTPUT_NORM)
         for (size_t i = 0; i < n; i++) values[i] *= l->m->spec.logit_scale;
-    out->vector = new_buffer(l, bytes);
-    if (out->vector) l->m->b->ops->upload(l->m->b, out->vector, 0, values, bytes);
+    if (!rc) {
+        out->vector = new_buffer(l, bytes);
+        rc = out->vector ? 0 : QUIRE_ENOMEM;
+    }
+    if (!rc) l->m->b->ops->upload(l->m->b, out->vector, 0, values, bytes);
     free(values);
-    return out->vector ? 0 : QUIRE_ENOMEM;
+    return rc;
 }
 
-static int load_part(struct loader *l, struct source *s, const struct tensor_rule *rule, size_t part,
-                     size_t expert, struct backend_matrix **out) {
-    struct backend_tensor bt = model_tensor_part(&l->m->spec, rule, s->t, part, expert);
+static int load_matrix(struct loader *l, struct source *s, const struct tensor_rule *rule, size_t part,
+                       size_t expert, struct backend_matrix **out) {
+    struct rows_source rows = {.s = s};
+    struct backend_tensor bt = model_tensor_part(&l->m->spec, rule, s->t, part, expert, &rows.first);
     bt.read_rows = read_rows;
-    bt.ctx = s;
+    bt.ctx = &rows;
     return l->m->b->ops->matrix_load(l->m->b, &bt, l->o->dtype, out, l->err);
 }
 
 /* out: the first of the weights that share the tensor. */
 static int load_matrices(struct loader *l, struct source *s, const struct tensor_rule *rule,
                          struct weight *out) {
-    size_t n_experts = l->m->spec.experts.n;
     int rc = 0;
-    if (rule->each_expert) {
-        out->experts = calloc(n_experts, sizeof *out->experts);
-        if (!out->experts) return error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
-        for (size_t i = 0; i < n_experts && !rc; i++) rc = load_part(l, s, rule, 0, i, &out->experts[i]);
+    if (!rule->each_expert) {
+        for (size_t part = 0; part < tensor_rule_parts(rule) && !rc; part++)
+            rc = load_matrix(l, s, rule, part, 0, &out[part].matrix);
         return rc;
     }
-    for (size_t part = 0; part < tensor_rule_parts(rule) && !rc; part++)
-        rc = load_part(l, s, rule, part, 0, &out[part].matrix);
+    size_t n = l->m->spec.experts.n;
+    out->experts = calloc(n, sizeof *out->experts);
+    if (!out->experts) return error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+    for (size_t i = 0; i < n && !rc; i++) rc = load_matrix(l, s, rule, 0, i, &out->experts[i]);
     return rc;
 }
 

@@ -88,13 +88,15 @@ int model_plan(const struct model_spec *s, const struct backend *b, const struct
 }
 
 struct backend_tensor model_tensor_part(const struct model_spec *s, const struct tensor_rule *rule,
-                                        const struct tensor *t, size_t part, size_t expert) {
+                                        const struct tensor *t, size_t part, size_t expert,
+                                        size_t *first_row) {
     const struct tensor_type_info *type = tensor_type_info(t->type);
     size_t rows = model_dim(s, rule->rows), first = expert * rows;
     for (size_t i = 0; i < part; i++) {
         first += rows;
         rows = model_dim(s, rule->more[i]);
     }
+    *first_row = first;
     return (struct backend_tensor){.name = t->name,
                                    .format = (uint32_t)t->type,
                                    .decode = type->decode,
@@ -102,7 +104,6 @@ struct backend_tensor model_tensor_part(const struct model_spec *s, const struct
                                    .block_bytes = type->block_bytes,
                                    .rows = rows,
                                    .cols = t->dims[0],
-                                   .first_row = first,
                                    .row_bytes = t->row_bytes};
 }
 
@@ -112,7 +113,8 @@ static uint64_t weight_bytes(const struct model_spec *s, struct backend *b, cons
     uint64_t total = 0;
     if (rule->rows == D_ONE) return t->dims[0] * t->dims[1] * sizeof(float);
     for (size_t part = 0; part < tensor_rule_parts(rule); part++) {
-        struct backend_tensor bt = model_tensor_part(s, rule, t, part, 0);
+        size_t first;
+        struct backend_tensor bt = model_tensor_part(s, rule, t, part, 0, &first);
         size_t bytes = b->ops->matrix_bytes(b, &bt, dtype, err);
         if (!bytes) return 0;
         total += bytes;

@@ -53,9 +53,11 @@ int model_plan(const struct model_spec *s, const struct backend *b, const struct
                struct plan *out, struct error *err);
 /* SIZE_MAX when it does not fit. */
 size_t model_panel_bytes(const struct model_spec *s, const struct plan *plan, enum panel p);
-/* Part `part` of a tensor, and expert `expert` of it, as the backend wants it; 0 and 0 for a plain matrix. */
+/* Part `part` of a tensor, and expert `expert` of it, as the backend wants it but for its rows, which begin
+ * at *first_row of the tensor's. 0 and 0 for a plain matrix. */
 struct backend_tensor model_tensor_part(const struct model_spec *s, const struct tensor_rule *rule,
-                                        const struct tensor *t, size_t part, size_t expert);
+                                        const struct tensor *t, size_t part, size_t expert,
+                                        size_t *first_row);
 
 /* Angle per position of each pair, [n_rot / 2]. factors: per-pair divisors of ROPE_FACTORS and ROPE_LONG,
  * else NULL. */

@@ -66,9 +66,7 @@ static const void *panel_rows(struct pack_job *j, size_t first, size_t n, size_t
     if (j->t->data) return (const char *)j->t->data + first * j->t->row_bytes;
     char *rows = j->rows + thread * j->m->mm->panel_rows * j->t->row_bytes;
     struct error err = {0};
-    int none = 0, rc = atomic_load(&j->status)
-                           ? QUIRE_EIO
-                           : j->t->read_rows(j->t->ctx, j->t->first_row + first, n, rows, &err);
+    int none = 0, rc = atomic_load(&j->status) ? QUIRE_EIO : j->t->read_rows(j->t->ctx, first, n, rows, &err);
     if (!rc) return rows;
     if (atomic_compare_exchange_strong(&j->status, &none, rc) && j->err) *j->err = err;
     return NULL;

@@ -106,21 +106,23 @@ static double compare(const struct golden *g, const float *logits) {
     return worst;
 }
 
-static struct weights *open_real(void) {
+static struct weights *open_file(const char *path, const char *how) {
     struct weights *w;
     struct error err = {0};
-    const char *path = session_real_model();
     if (SANITIZED) {
         print_message("SKIPPED: a real model is too slow under a sanitizer; small ones take the same code\n");
         skip();
     }
-    if (!path) {
-        print_message(
-            "SKIPPED: the default model is not there (quire pull smollm2, or QUIRE_TEST_MODEL=FILE)\n");
+    if (!path || !*path) {
+        print_message("SKIPPED: the model is not there (%s)\n", how);
         skip();
     }
     if (weights_open(path, &w, &err)) fail_msg("%s", err.text);
     return w;
+}
+
+static struct weights *open_real(void) {
+    return open_file(session_real_model(), "quire pull smollm2, or QUIRE_TEST_MODEL=FILE");
 }
 
 static void check_logits_on(const char *path, struct weights *f32, const struct golden *g) {
@@ -233,11 +235,11 @@ static void check_greedy(struct weights *w, struct weights *f32, const char *pat
     session_close(&s);
 }
 
-static void greedy_text_agrees_with_llama_cpp(void **state) {
-    struct weights *w = open_real(), *f32;
+static void check_greedy_file(struct weights *w, const char *golden) {
+    struct weights *f32;
     struct error err = {0};
     size_t n, n_f32;
-    char *data = read_file(TEST_DATA "/model/greedy.bin", &n);
+    char *data = read_file(golden, &n);
     assert_memory_equal(data, "QGR2", 4);
     void *f32_data = session_dequantized(w, &n_f32);
     if (weights_open_memory(f32_data, n_f32, &f32, &err)) fail_msg("%s", err.text);
@@ -250,6 +252,17 @@ static void greedy_text_agrees_with_llama_cpp(void **state) {
     weights_close(f32);
     session_dequantized_free(f32_data, n_f32);
     weights_close(w);
+}
+
+static void greedy_text_agrees_with_llama_cpp(void **state) {
+    check_greedy_file(open_real(), TEST_DATA "/model/greedy.bin");
+}
+
+/* The text model gemma-3-270m, Q4_K_M, SHA-256
+ * a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818. */
+static void gemma3_agrees_with_llama_cpp(void **state) {
+    check_greedy_file(open_file(getenv("QUIRE_TEST_GEMMA3"), "QUIRE_TEST_GEMMA3=FILE"),
+                      TEST_DATA "/model/greedy_gemma3.bin");
 }
 
 /* ---- small models with one feature each ---- */
@@ -400,6 +413,7 @@ int main(void) {
         cmocka_unit_test(features_agree_with_transformers),
         cmocka_unit_test(families_agree_with_transformers),
         cmocka_unit_test(greedy_text_agrees_with_llama_cpp),
+        cmocka_unit_test(gemma3_agrees_with_llama_cpp),
         cmocka_unit_test(logits_agree_with_transformers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
