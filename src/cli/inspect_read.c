@@ -24,8 +24,14 @@ const char *const inspection_specials[] = {"bos",     "eos",       "eot", "eom",
 
 #define KEY_BYTES 128
 
+/* Without the path, which is said elsewhere. */
 static void add_reason(struct inspection *i, const struct error *err) {
-    if (i->n_reasons < INSPECT_REASONS) i->reasons[i->n_reasons++] = *err;
+    size_t n = strlen(i->model.path);
+    if (i->n_reasons == INSPECT_REASONS) return;
+    struct error *reason = &i->reasons[i->n_reasons++];
+    *reason = *err;
+    if (!strncmp(reason->text, i->model.path, n) && !strncmp(reason->text + n, ": ", 2))
+        memmove(reason->text, reason->text + n + 2, strlen(reason->text + n + 2) + 1);
 }
 
 /* ---- tensors ---- */
@@ -166,6 +172,9 @@ static int read_description(struct inspection *i, struct error *err) {
         *err = why;
         return rc;
     }
+    /* of a vocabulary that was put into a file of its own; some keys are missing then, too */
+    if (rc == QUIRE_EFORMAT && !weights_n_tensors(i->model.weights))
+        error_set(&why, QUIRE_EUNSUPPORTED, "the file has no tensors");
     if (rc) add_reason(i, &why);
     return QUIRE_OK;
 }
@@ -299,7 +308,7 @@ bool inspection_broken(const struct inspection *i, struct error *err) {
     for (size_t k = 0; k < i->n_reasons; k++)
         if (i->reasons[k].code == QUIRE_EFORMAT) {
             *err = i->reasons[k];
-            if (strncmp(err->text, path, strlen(path))) error_prefix(err, "%s", path);
+            error_prefix(err, "%s", path);
             return true;
         }
     if (i->gaps.code) {

@@ -349,6 +349,28 @@ def test_an_unknown_tokenizer(tmp_path):
     assert said["chat_template"]["renders"] and said["chat_template"]["probe_tokens"] is None
 
 
+def test_a_vocabulary_alone(tmp_path):
+    path = tmp_path / "vocabulary.gguf"
+    maker = load_maker()
+    m = maker.Maker(maker.options([str(path)]), str(path))
+    m.tensors = lambda: None
+    m.write()
+    said = inspect_json(path)
+    assert said["cannot_be_served"] == ["the file has no tensors"] and said["tokenizer"]["tokens"] == 600
+
+
+def test_more_tokens_than_rows(tmp_path):
+    path = tmp_path / "vocabulary.gguf"
+    maker = load_maker()
+    vocabulary = maker.vocabulary
+    maker.vocabulary = lambda n: vocabulary(n + 1)
+    maker.Maker(maker.options([str(path), *TINY]), str(path)).write()
+    says = 'tokenizer.ggml.tokens has 601 tokens, but tensor "token_embd.weight" has 600 rows'
+    done = inspect(path, code=1)
+    assert done.stderr == f"quire inspect: {path}: {says}\n" and f"\ncannot be served: {says}\n" in done.stdout
+    fails("run", path, "x", code=1, says=f"{path}: {says}")
+
+
 # ---- the command line ----
 
 
