@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- numbers ---- */
 
@@ -119,12 +120,35 @@ static void count_block(const struct place *place, const uint8_t *block, struct 
     }
 }
 
+/* Numbers of plain arrays, eight bytes at a time: words without an exponent of ones, which is what nearly all
+ * are, are passed over. Returns how many numbers that were. */
+static size_t skip_finite(enum tensor_type type, const uint8_t *p, size_t n) {
+    uint64_t ones = type == TENSOR_F32    ? 0x7f8000007f800000
+                    : type == TENSOR_F16  ? 0x7c007c007c007c00
+                    : type == TENSOR_BF16 ? 0x7f807f807f807f80
+                                          : 0;
+    uint64_t low = type == TENSOR_F32 ? 0x0000000100000001 : 0x0001000100010001;
+    uint64_t top = type == TENSOR_F32 ? 0x8000000080000000 : 0x8000800080008000;
+    size_t step = type == TENSOR_F32 ? 2 : 4, i = 0;
+    if (!ones) return 0;
+    for (; i + step <= n; i += step, p += 8) {
+        uint64_t word;
+        memcpy(&word, p, sizeof word);
+        uint64_t missing = (word & ones) ^ ones; /* a lane of it is 0 where all bits are there */
+        if ((missing - low) & ~missing & top) break;
+    }
+    return i;
+}
+
 void check_floats(enum tensor_type type, const void *blocks, size_t n_blocks, struct float_faults *sum) {
     size_t block_bytes = tensor_type_info(type)->block_bytes;
     const struct place *place = &PLACES[type];
     const uint8_t *p = blocks;
     if (place->number == NO_FLOAT) return;
-    for (size_t i = 0; i < n_blocks; i++) count_block(place, p + i * block_bytes, sum);
+    for (size_t i = 0; i < n_blocks; i++) {
+        i += skip_finite(type, p + i * block_bytes, n_blocks - i);
+        if (i < n_blocks) count_block(place, p + i * block_bytes, sum);
+    }
 }
 
 /* ---- gaps ---- */

@@ -108,6 +108,28 @@ static void test_kinds(void **state) {
     }
 }
 
+/* One number in an array, at each place. */
+static void test_arrays(void **state) {
+    static const struct {
+        enum tensor_type type;
+        uint32_t nan, largest;
+    } kinds[] = {
+        {TENSOR_F32, 0xffc00000, 0x7f7fffff}, {TENSOR_F16, 0x7c01, 0xfbff}, {TENSOR_BF16, 0xff81, 0x7f7f}};
+    for (size_t k = 0; k < 3; k++) {
+        size_t bytes = kinds[k].type == TENSOR_F32 ? 4 : 2;
+        for (size_t n = 1; n < 20; n++)
+            for (size_t at = 0; at <= n; at++) { /* n: nowhere */
+                uint8_t raw[1 + 20 * 4];
+                struct float_faults f = {0};
+                for (size_t i = 0; i < n; i++)
+                    memcpy(raw + 1 + i * bytes, i == at ? &kinds[k].nan : &kinds[k].largest, bytes);
+                check_floats(kinds[k].type, raw + 1, n, &f);
+                assert_int_equal(f.n_nan, at < n);
+                assert_int_equal(f.n_inf, 0);
+            }
+    }
+}
+
 /* ---- gaps ---- */
 
 static char folder[FILE_FOLDER_BYTES];
@@ -162,6 +184,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_decoded),
         cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_arrays),
         cmocka_unit_test(test_gaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
