@@ -17,7 +17,7 @@ uint64_t fill_random(struct fill *f);
 /* Uniform in [-1, 1). */
 void fill_floats(struct fill *f, float *x, size_t n);
 
-/* Weights as a file has them: a whole number of blocks of a decodable type, whose values are finite and whose
+/* Weights as a file has them: a whole number of blocks of a loadable type, whose values are finite and whose
  * largest magnitude is between 2^-6 and 8 in each block. false if no such block was found. */
 bool fill_blocks(struct fill *f, void *dst, size_t bytes, const struct tensor_type_info *type);
 

@@ -18,6 +18,7 @@ int cmd_serve(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_pull(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 
 /* Prints "quire COMMAND: message" and returns the exit code for it. */
@@ -94,5 +95,7 @@ struct loaded_model {
 int loaded_model_open(const char *argument, const struct engine_options *o, struct log *log,
                       struct loaded_model *out, struct error *err);
 void loaded_model_close(struct loaded_model *m);
+/* Only the tokenizer, for m->path and m->weights that are there; pre_override as the flag, NULL = none. */
+int loaded_model_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err);
 
 #endif

@@ -52,6 +52,14 @@ static struct text_span *spans_of(const struct meta *m) {
     return s;
 }
 
+/* Every token has a row of the embedding; more rows than tokens are padding. */
+static int check_rows(const struct weights *w, const struct meta *tokens, struct error *err) {
+    const struct tensor *rows = weights_tensor(w, "token_embd.weight");
+    if (!rows || tokens->n <= rows->dims[1]) return 0;
+    return error_set(err, QUIRE_EFORMAT, "%s: %s has %zu tokens, but tensor \"%s\" has %zu rows",
+                     weights_path(w), tokens->key, tokens->n, rows->name, rows->dims[1]);
+}
+
 static int types_of(const struct weights *w, size_t n_vocab, int32_t **out, struct error *err) {
     const char *key = "tokenizer.ggml.token_type";
     const struct meta *m = weights_meta(w, key);
@@ -116,7 +124,7 @@ static int fill_spec(const struct weights *w, struct tokenizer_spec *s, struct e
     return rc ? rc : charsmap_of(w, &s->charsmap, err);
 }
 
-static int open_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err) {
+int loaded_model_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err) {
     const struct weights *w = m->weights;
     struct tokenizer_spec spec = {.pre_override = pre_override};
     const struct meta *pieces = NULL, *merges = NULL;
@@ -129,6 +137,7 @@ static int open_tokenizer(struct loaded_model *m, const char *pre_override, stru
         rc = error_set(err, QUIRE_EFORMAT, "%s: the key tokenizer.ggml.model is missing", m->path);
     if (!rc && (rc = weights_get_str(w, "tokenizer.ggml.pre", &pre, err)) == QUIRE_ENOTFOUND) rc = 0;
     if (!rc) rc = string_array(w, "tokenizer.ggml.tokens", &pieces, err);
+    if (!rc) rc = check_rows(w, pieces, err);
     if (!rc && weights_meta(w, "tokenizer.ggml.merges"))
         rc = string_array(w, "tokenizer.ggml.merges", &merges, err);
     if (!rc) rc = types_of(w, pieces->n, &types, err);
@@ -279,7 +288,7 @@ int loaded_model_open(const char *argument, const struct engine_options *o, stru
     *out = (struct loaded_model){0};
     int rc = model_find(argument, &out->path, err);
     if (!rc) rc = weights_open(out->path, &out->weights, err);
-    if (!rc) rc = open_tokenizer(out, o->tokenizer_pre, err);
+    if (!rc) rc = loaded_model_tokenizer(out, o->tokenizer_pre, err);
     if (!rc) rc = find_stop_tokens(out, err);
     if (!rc) rc = open_template(out, o->chat_template, log, err);
     if (!rc) {

@@ -142,32 +142,45 @@ static void read_factors(struct spec_reader *r, struct model_spec *s) {
     s->logit_scale = (float)(1.0 / spec_float_or(r, "logit_scale", 1e-6, 1e6, 1.0)); /* Granite divides */
 }
 
-int model_spec_read(const struct weights *w, struct model_spec *out, struct error *err) {
+/* The description by keys alone. */
+static int describe(struct spec_reader *r, struct model_spec *out) {
     struct meta_str arch;
+    const struct weights *w = r->w;
+    struct error *err = r->err;
     int rc = weights_get_str(w, "general.architecture", &arch, err);
     if (rc) return rc;
-    struct spec_reader r = {.w = w, .err = err, .family = model_family(arch.data, arch.len)};
-    if (!r.family) {
+    r->family = model_family(arch.data, arch.len);
+    if (!r->family) {
         char known[MODEL_FAMILY_NAMES_BYTES];
         model_family_names(known, sizeof known);
         return error_set(err, QUIRE_EUNSUPPORTED, "general.architecture = \"%.*s\": known are %s",
                          (int)size_min(arch.len, 64), arch.data, known);
     }
-    *out = (struct model_spec){.family = r.family->name,
-                               .activation = r.family->activation,
-                               .post_norms = r.family->post_norms,
-                               .qk_norm_rows = r.family->qk_norm_rows,
+    *out = (struct model_spec){.family = r->family->name,
+                               .activation = r->family->activation,
+                               .post_norms = r->family->post_norms,
+                               .qk_norm_rows = r->family->qk_norm_rows,
                                .tied_output = !weights_tensor(w, "output.weight")};
-    r.rc = check_keys(&r);
-    read_sizes(&r, out);
-    if (r.rc) return r.rc;
-    need_key(&r, "attention.layer_norm_rms_epsilon");
-    out->norm_eps = (float)spec_float_or(&r, "attention.layer_norm_rms_epsilon", 0.0, 1.0, 0.0);
-    read_factors(&r, out);
-    spec_read_ropes(&r, out);
-    spec_read_layers(&r, out);
-    if (r.rc) return r.rc;
-    return spec_check_tensors(&r, out);
+    r->rc = check_keys(r);
+    read_sizes(r, out);
+    if (r->rc) return r->rc;
+    need_key(r, "attention.layer_norm_rms_epsilon");
+    out->norm_eps = (float)spec_float_or(r, "attention.layer_norm_rms_epsilon", 0.0, 1.0, 0.0);
+    read_factors(r, out);
+    spec_read_ropes(r, out);
+    spec_read_layers(r, out);
+    return r->rc;
+}
+
+int model_spec_describe(const struct weights *w, struct model_spec *out, struct error *err) {
+    struct spec_reader r = {.w = w, .err = err};
+    return describe(&r, out);
+}
+
+int model_spec_read(const struct weights *w, struct model_spec *out, struct error *err) {
+    struct spec_reader r = {.w = w, .err = err};
+    int rc = describe(&r, out);
+    return rc ? rc : spec_check_tensors(&r, out);
 }
 
 struct backend_kv_layout model_kv_layout(const struct model_spec *s, size_t block_tokens,

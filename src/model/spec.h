@@ -79,6 +79,8 @@ struct model_spec {
 /* Reads and checks the description: every number ranged, every tensor present with the right shape. Errors
  * name the key or tensor, its value and what is allowed; an unknown architecture lists the known ones. */
 int model_spec_read(const struct weights *w, struct model_spec *out, struct error *err);
+/* The same of the keys alone, to look at files whose tensors may not be usable. */
+int model_spec_describe(const struct weights *w, struct model_spec *out, struct error *err);
 
 /* KV bytes of one token over all groups, and of one page; see backend_kv_layout. */
 struct backend_kv_layout model_kv_layout(const struct model_spec *spec, size_t block_tokens,

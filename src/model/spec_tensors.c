@@ -17,7 +17,7 @@ static int check_shape(const struct model_spec *s, const struct tensor_rule *rul
                                            : "tensor %s: shape %zu x %zu x %zu x %zu; must be %zu x %zu",
                          t->name, t->dims[0], t->dims[1], t->dims[2], t->dims[3], dims[0], dims[1], dims[2]);
     const struct tensor_type_info *type = tensor_type_info(t->type);
-    if (!type || !type->decodable)
+    if (!type || !type->loadable)
         return error_set(err, QUIRE_EUNSUPPORTED, "tensor %s: type %s is not supported", t->name,
                          type ? type->name : "unknown");
     bool plain = t->type == TENSOR_F32 || t->type == TENSOR_F16 || t->type == TENSOR_BF16;

@@ -117,7 +117,7 @@ void decode_q8_0(float *dst, const void *src, size_t n_blocks) {
     }
 }
 
-/* What the four bits of IQ4_NL and IQ4_XS mean, and those of MXFP4 (E2M1, doubled). */
+/* What the four bits of IQ4_NL and IQ4_XS mean, and those of MXFP4 and NVFP4 (E2M1, doubled). */
 static const int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                       1,    13,   25,  38,  53,  69,  89,  113};
 static const int8_t MXFP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -253,6 +253,62 @@ void decode_iq4_xs(float *dst, const void *src, size_t n_blocks) {
         for (int run = 0; run < 8; run++) {
             int low = p[4 + run / 2] >> run % 2 * 4 & 15, high = load_u16(p + 2) >> 2 * run & 3;
             decode_table(dst + run * 32, p + 8 + run * 16, IQ4_VALUES, d * (float)((low | high << 4) - 32));
+        }
+    }
+}
+
+/* ---- ternary: 256 elements of -d, 0 or d ---- */
+
+/* Five or four digits of base 3 in a byte, as a fraction of 256: times 3^i, the next digit is what exceeds
+ * it. [n] bytes give n first digits, then n second ones, ... */
+static float *decode_digits(float *dst, const uint8_t *q, size_t n, unsigned n_digits, float d) {
+    unsigned power = 1;
+    for (unsigned i = 0; i < n_digits; i++, power *= 3)
+        for (size_t j = 0; j < n; j++) {
+            unsigned rest = q[j] * power & 255;
+            *dst++ = d * (float)((int)(rest * 3 >> 8) - 1);
+        }
+    return dst;
+}
+
+/* five digits[32]; five digits[16]; four digits[4]; d */
+void decode_tq1_0(float *dst, const void *src, size_t n_blocks) {
+    const uint8_t *p = src;
+    for (; n_blocks--; p += 54) {
+        float d = load_f16(p + 52);
+        dst = decode_digits(dst, p, 32, 5, d);
+        dst = decode_digits(dst, p + 32, 16, 5, d);
+        dst = decode_digits(dst, p + 48, 4, 4, d);
+    }
+}
+
+/* q[64], 2 bits an element; d: d * (q - 1). Run k of a half is bits 2k, 2k + 1 of that half's 32 bytes. */
+void decode_tq2_0(float *dst, const void *src, size_t n_blocks) {
+    const uint8_t *p = src;
+    for (; n_blocks--; p += 66, dst += 256) {
+        float d = load_f16(p + 64);
+        for (int i = 0; i < 256; i++) {
+            int q = p[i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3;
+            dst[i] = d * (float)(q - 1);
+        }
+    }
+}
+
+/* ---- 64 elements ---- */
+
+/* E4M3 without a sign, halved since the values are doubled; the NaN of the format is 0 here. */
+static float nvfp4_scale(uint8_t x) {
+    uint32_t bits = x & 0x7f;
+    return x == 0x7f ? 0.0f : half_bits_f32(bits << 20) * 0x1p119f;
+}
+
+/* E4M3 scales[4]; q[32]: of each scale's eight bytes first the low, then the high nibbles */
+void decode_nvfp4(float *dst, const void *src, size_t n_blocks) {
+    const uint8_t *p = src;
+    for (; n_blocks--; p += 36, dst += 64) {
+        for (int i = 0; i < 64; i++) {
+            uint8_t byte = p[4 + i / 16 * 8 + i % 8];
+            dst[i] = nvfp4_scale(p[i / 16]) * (float)MXFP4_VALUES[i % 16 < 8 ? byte & 15 : byte >> 4];
         }
     }
 }

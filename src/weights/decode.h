@@ -22,6 +22,9 @@ void decode_q5_k(float *dst, const void *src, size_t n_blocks);
 void decode_q6_k(float *dst, const void *src, size_t n_blocks);
 void decode_iq4_nl(float *dst, const void *src, size_t n_blocks);
 void decode_iq4_xs(float *dst, const void *src, size_t n_blocks);
+void decode_tq1_0(float *dst, const void *src, size_t n_blocks);
+void decode_tq2_0(float *dst, const void *src, size_t n_blocks);
+void decode_nvfp4(float *dst, const void *src, size_t n_blocks);
 void decode_mxfp4(float *dst, const void *src, size_t n_blocks);
 
 #endif

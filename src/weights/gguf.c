@@ -304,7 +304,7 @@ static int optional_u64(struct reader *r, const char *key, uint64_t min, uint64_
 
 /* Keys that decide how the rest is to be read. */
 static int check_metas(struct reader *r) {
-    uint64_t alignment = ALIGNMENT_DEFAULT, n_parts = 1;
+    uint64_t alignment = ALIGNMENT_DEFAULT;
     int rc = optional_u64(r, "general.alignment", ALIGNMENT_MIN, ALIGNMENT_MAX, &alignment);
     if (rc) return rc;
     if (!size_is_pow2((size_t)alignment)) {
@@ -313,14 +313,7 @@ static int check_metas(struct reader *r) {
                          alignment);
     }
     r->alignment = (size_t)alignment;
-    rc = optional_u64(r, "split.count", 0, UINT64_MAX, &n_parts);
-    if (!rc && n_parts > 1) {
-        rc = error_set(r->err, QUIRE_EUNSUPPORTED,
-                       "metadata key \"split.count\" is %" PRIu64
-                       ": one part of a split model; merge the parts into one file",
-                       n_parts);
-    }
-    return rc;
+    return QUIRE_OK;
 }
 
 /* ---- tensors ---- */
@@ -355,7 +348,7 @@ static int read_type(struct reader *r, struct tensor *t) {
     if (rc) return rc;
     const struct tensor_type_info *info = type < TENSOR_GGUF_END ? tensor_type_info(type) : NULL;
     if (!info) return error_set(r->err, QUIRE_EFORMAT, "type %" PRIu32 " is unknown", type);
-    if (!info->block_elems || (!info->decodable && !r->w->any_type)) {
+    if (!info->block_elems || (!info->loadable && !r->w->any_type)) {
         return error_set(r->err, QUIRE_EUNSUPPORTED, "type %s is not supported: %s", info->name,
                          info->instead);
     }
@@ -416,6 +409,8 @@ static int read_tensors(struct reader *r) {
 /* Offsets become addresses. */
 static int place_tensors(struct reader *r) {
     struct weights *w = r->w;
+    w->descriptions_end = r->pos;
+    w->alignment = r->alignment;
     if (!w->n_tensors) return QUIRE_OK;
     if (!size_align_up(r->pos, r->alignment, &r->data_start) || r->data_start > r->n) {
         return error_set(r->err, QUIRE_EFORMAT,

@@ -1,6 +1,7 @@
 #include "weights/model_path.h"
 #include "base/buf.h"
 #include "base/error.h"
+#include "weights/split.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,6 +55,19 @@ static int not_one(const char *path, struct dirent **models, int n_models, struc
     return rc;
 }
 
+/* All of one split, by their names. */
+static bool are_parts(struct dirent **models, int n) {
+    struct split_name first, other;
+    if (n < 1 || !split_name_parse(models[0]->d_name, &first)) return false;
+    for (int i = 1; i < n; i++) {
+        const char *name = models[i]->d_name;
+        if (!split_name_parse(name, &other) || other.stem_len != first.stem_len ||
+            other.count != first.count || strncmp(name, models[0]->d_name, first.stem_len))
+            return false;
+    }
+    return true;
+}
+
 static char *join(const char *folder, const char *name) {
     struct buf path = BUF_INIT;
     size_t n = strlen(folder);
@@ -79,8 +93,8 @@ int model_path_resolve(const char *path, char **out, struct error *err) {
         int code = errno == ENOMEM ? QUIRE_ENOMEM : QUIRE_EIO;
         return error_set(err, code, "cannot list the folder: %s", strerror(errno));
     }
-    if (n == 1) {
-        *out = join(path, models[0]->d_name);
+    if (n == 1 || are_parts(models, n)) {
+        *out = join(path, models[n - 1]->d_name); /* of parts the last: its number is too high if any is */
         rc = *out ? QUIRE_OK : error_set(err, QUIRE_ENOMEM, "out of memory");
     } else {
         rc = not_one(path, models, n, err);

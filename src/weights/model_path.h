@@ -4,8 +4,8 @@
 
 #include <quire/error.h>
 
-/* path itself, or the one .gguf file in it when it is a folder; malloc'd. QUIRE_ENOTFOUND lists what the
- * folder holds. */
+/* path itself, or when it is a folder the one .gguf file in it, or one of the parts of the one split model in
+ * it (see split.h); malloc'd. QUIRE_ENOTFOUND lists what the folder holds. */
 int model_path_resolve(const char *path, char **out, struct error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Tensors as model files describe them, and the element formats they use. Ids below TENSOR_GGUF_END are GGUF's;
- * above are formats that GGUF does not have. */
+/* Tensors as model files describe them, and the element formats they use. Ids below TENSOR_GGUF_END are
+ * GGUF's; above are formats that GGUF does not have. */
 #ifndef WEIGHTS_TENSOR_H
 #define WEIGHTS_TENSOR_H
 
@@ -23,7 +23,10 @@ enum tensor_type {
     TENSOR_IQ4_NL = 20,
     TENSOR_IQ4_XS = 23,
     TENSOR_BF16 = 30,
+    TENSOR_TQ1_0 = 34,
+    TENSOR_TQ2_0 = 35,
     TENSOR_MXFP4 = 39,
+    TENSOR_NVFP4 = 40,
     TENSOR_GGUF_END = 60,
     TENSOR_F8_E4M3 = 62,
     TENSOR_F8_E5M2 = 63,
@@ -35,10 +38,10 @@ struct tensor_type_info {
     size_t block_elems; /* elements of a block; a row is a whole number of blocks. 0: an id that GGUF has
                            removed */
     size_t block_bytes;
-    bool decodable;      /* false: known by name, refused with what to use instead */
-    const char *instead; /* what to use when it is not decodable, for messages; else NULL */
-    /* Decodes n_blocks blocks to float; NULL when not decodable. src need not be aligned. The C reference of
-     * the format; see its description in decode.c. */
+    bool loadable;       /* false: known by name, refused with what to use instead */
+    const char *instead; /* what to use when it is not loadable, for messages; else NULL */
+    /* Decodes n_blocks blocks to float; NULL for some that are not loadable. src need not be aligned. The C
+     * reference of the format; see its description in decode.c. */
     void (*decode)(float *dst, const void *src, size_t n_blocks);
 };
 
@@ -54,13 +57,14 @@ struct tensor {
     size_t dims[TENSOR_MAX_DIMS]; /* dims[0] is the row length (contiguous); unused ones are 1 */
     const void *data; /* row r of a matrix is at data + r * row_bytes; see weights_read; aligned to 8 */
     size_t row_bytes, bytes;
+    unsigned file; /* of a split model: which, from 0 */
 };
 
 static inline size_t tensor_rows(const struct tensor *t) {
     return t->dims[1] * t->dims[2] * t->dims[3];
 }
 
-/* Row r < tensor_rows(t) as float [dims[0]]; the type is decodable. */
+/* Row r < tensor_rows(t) as float [dims[0]]; the type has a decoder. */
 void tensor_row_f32(float *dst, const struct tensor *t, size_t row);
 
 #endif

@@ -2,32 +2,79 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "weights/model_path.h"
+#include "weights/split.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- open and close ---- */
 
-static int open_file(const char *path, bool any_type, struct weights **out, struct error *err) {
+void weights_prefix(struct error *err, const char *path) {
+    size_t n = strlen(path);
+    error_prefix(err, "%s%s", n > 200 ? "..." : "", n > 200 ? path + n - 200 : path);
+}
+
+int weights_open_one(const char *path, bool any_type, struct weights **out, struct error *err) {
     *out = NULL;
     struct weights *w = calloc(1, sizeof *w);
     if (!w) return error_set(err, QUIRE_ENOMEM, "out of memory");
     w->map.fd = -1;
     w->any_type = any_type;
     arena_init(&w->arena, 16384, 0);
-    int rc = model_path_resolve(path, &w->path, err);
-    if (!rc) rc = file_map_open(&w->map, w->path, err);
+    w->path = strdup(path);
+    int rc = w->path ? file_map_open(&w->map, path, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc) rc = gguf_read(w, err);
     if (rc) {
-        /* the end of a long path says more than its beginning */
-        const char *shown = w->path ? w->path : path;
-        size_t n = strlen(shown);
-        error_prefix(err, "%s%s", n > 200 ? "..." : "", n > 200 ? shown + n - 200 : shown);
+        weights_prefix(err, path);
         weights_close(w);
         return rc;
     }
     *out = w;
     return QUIRE_OK;
+}
+
+/* path: one of the parts; the first has the metadata. */
+static int open_split(const char *path, const struct split_name *name, bool any_type, struct weights **out,
+                      struct error *err) {
+    if (!name->part || name->part > name->count) {
+        error_set(err, QUIRE_EFORMAT, "by its name this is part %u of %u; parts are numbered 1 to %u",
+                  name->part, name->count, name->count);
+        weights_prefix(err, path);
+        return QUIRE_EFORMAT;
+    }
+    char *first = split_name_of(path, name, 1);
+    if (!first) return error_set(err, QUIRE_ENOMEM, "out of memory");
+    int rc = weights_open_one(first, any_type, out, err);
+    if (rc == QUIRE_ENOTFOUND && name->part > 1) {
+        rc = error_set(err, QUIRE_EFORMAT, "missing: the metadata of a split model is in its first part");
+        weights_prefix(err, first);
+    }
+    if (!rc) rc = split_join(*out, name, err);
+    free(first);
+    return rc;
+}
+
+static int open_file(const char *path, bool any_type, struct weights **out, struct error *err) {
+    struct split_name name;
+    char *file = NULL;
+    *out = NULL;
+    int rc = model_path_resolve(path, &file, err);
+    if (rc) {
+        weights_prefix(err, path);
+        return rc;
+    }
+    if (split_name_parse(file, &name) && name.count != 1) {
+        rc = open_split(file, &name, any_type, out, err);
+    } else {
+        rc = weights_open_one(file, any_type, out, err);
+        if (!rc && (rc = split_check_single(*out, err))) weights_prefix(err, file);
+    }
+    if (rc) {
+        weights_close(*out);
+        *out = NULL;
+    }
+    free(file);
+    return rc;
 }
 
 int weights_open(const char *path, struct weights **out, struct error *err) {
@@ -45,6 +92,7 @@ int weights_open_memory(const void *data, size_t n, struct weights **out, struct
     file_map_borrow(&w->map, data, n);
     arena_init(&w->arena, 16384, 0);
     int rc = gguf_read(w, err);
+    if (!rc) rc = split_check_single(w, err);
     if (rc) {
         error_prefix(err, "memory");
         weights_close(w);
@@ -56,6 +104,8 @@ int weights_open_memory(const void *data, size_t n, struct weights **out, struct
 
 void weights_close(struct weights *w) {
     if (!w) return;
+    for (size_t i = 0; i < w->n_others; i++) weights_close(w->others[i]);
+    free(w->others);
     file_map_close(&w->map);
     arena_free(&w->arena);
     free(w->metas);
@@ -140,7 +190,18 @@ const char *weights_path(const struct weights *w) {
     return w->path ? w->path : "memory";
 }
 uint64_t weights_file_bytes(const struct weights *w) {
-    return w->map.n;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < weights_n_files(w); i++) bytes += weights_file(w, i)->map.n;
+    return bytes;
+}
+size_t weights_n_files(const struct weights *w) {
+    return 1 + w->n_others;
+}
+const char *weights_file_path(const struct weights *w, size_t i) {
+    return weights_path(weights_file(w, i));
+}
+uint64_t weights_bytes_of_file(const struct weights *w, size_t i) {
+    return weights_file(w, i)->map.n;
 }
 uint64_t weights_tensor_bytes(const struct weights *w) {
     return w->tensor_bytes;
@@ -158,14 +219,15 @@ const struct tensor *weights_tensor(const struct weights *w, const char *name) {
     return found ? &w->tensors[found->i] : NULL;
 }
 
-static size_t offset_of(const struct weights *w, const struct tensor *t) {
-    return (size_t)((const uint8_t *)t->data - w->map.base);
+uint64_t weights_tensor_offset(const struct weights *w, const struct tensor *t) {
+    return (size_t)((const uint8_t *)t->data - weights_file(w, t->file)->map.base);
 }
 
 int weights_read(const struct weights *w, const struct tensor *t, size_t offset, size_t n, void *dst,
                  struct error *err) {
-    int rc = file_map_read(&w->map, offset_of(w, t) + offset, n, dst, err);
-    if (rc) error_prefix(err, "%s: tensor \"%s\"", weights_path(w), t->name);
+    const struct weights *file = weights_file(w, t->file);
+    int rc = file_map_read(&file->map, (size_t)weights_tensor_offset(w, t) + offset, n, dst, err);
+    if (rc) error_prefix(err, "%s: tensor \"%s\"", weights_path(file), t->name);
     return rc;
 }
 

@@ -19,25 +19,35 @@
 
 struct weights;
 
-/* path: a .gguf file, or a folder that holds exactly one. Errors name the file and the key. QUIRE_ENOTFOUND:
- * no such path or no model in the folder; QUIRE_EIO; QUIRE_EFORMAT: malformed; QUIRE_EUNSUPPORTED: a version,
- * byte order, split file or tensor type that is known but not supported; QUIRE_ELIMIT: too much metadata;
- * QUIRE_ENOMEM. */
+/* path: a .gguf file, or a folder that holds exactly one. Any part of a split model
+ * (...-00001-of-00003.gguf), or a folder that holds the parts of one and no other .gguf file, stands for the
+ * whole: metadata and weights_path are those of the first part, tensors come in the order of parts. Parts
+ * that are missing, of another split or model, or twice there are refused. Errors name the file and the key.
+ * QUIRE_ENOTFOUND: no such path or no model in the folder; QUIRE_EIO; QUIRE_EFORMAT: malformed;
+ * QUIRE_EUNSUPPORTED: a version, byte order or tensor type that is known but not supported; QUIRE_ELIMIT: too
+ * much metadata; QUIRE_ENOMEM. */
 int weights_open(const char *path, struct weights **out, struct error *err);
-/* As weights_open, but takes tensor types that are known and not decodable (to look at a file, not to load
+/* As weights_open, but takes tensor types that are known and not loadable (to look at a file, not to load
  * it). */
 int weights_inspect(const char *path, struct weights **out, struct error *err);
-/* The same from memory (tests, fuzzing); data must outlive *out. */
+/* The same from memory (tests, fuzzing), one whole model; data must outlive *out. */
 int weights_open_memory(const void *data, size_t n, struct weights **out, struct error *err);
 void weights_close(struct weights *w); /* NULL allowed */
 
-const char *weights_path(const struct weights *w);
-uint64_t weights_file_bytes(const struct weights *w);
+const char *weights_path(const struct weights *w);      /* of the first file */
+uint64_t weights_file_bytes(const struct weights *w);   /* sum over files */
 uint64_t weights_tensor_bytes(const struct weights *w); /* sum over tensors */
+
+size_t weights_n_files(const struct weights *w); /* 1, or the parts of a split model */
+const char *weights_file_path(const struct weights *w, size_t i);
+uint64_t weights_bytes_of_file(const struct weights *w, size_t i);
 
 size_t weights_n_tensors(const struct weights *w);
 const struct tensor *weights_tensor_at(const struct weights *w, size_t i);      /* in file order */
 const struct tensor *weights_tensor(const struct weights *w, const char *name); /* NULL if there is none */
+
+/* Where its data begins in its file. */
+uint64_t weights_tensor_offset(const struct weights *w, const struct tensor *t);
 
 /* Bytes [offset, offset + n) of a tensor's data, offset + n <= t->bytes, read from the file now. QUIRE_EIO
  * when the file has become shorter than it was, naming the tensor. Any thread. */

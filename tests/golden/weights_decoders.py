@@ -15,10 +15,10 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 
 FORMATS = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
-           "IQ4_NL", "IQ4_XS", "MXFP4"]
+           "IQ4_NL", "IQ4_XS", "MXFP4", "TQ1_0", "TQ2_0", "NVFP4"]
 # offsets of the binary16 scales in a block
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
-          "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0]}
+          "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0], "TQ1_0": [52], "TQ2_0": [64]}
 # formats that GGUF does not have: id in src/weights/tensor.h, and the type; all 256 values
 FLOAT8 = {62: ml_dtypes.float8_e4m3fn, 63: ml_dtypes.float8_e5m2}
 EXTREME_F16 = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x3C00]
@@ -32,6 +32,10 @@ def blocks_of(name, rng):
     if name == "MXFP4":
         for exponent in (0, 1, 2, 3, 127, 128, 253, 254, 255):
             fills.append(np.concatenate([[np.uint8(exponent)], rng.integers(0, 256, size - 1, dtype=np.uint8)]))
+    if name == "NVFP4":
+        for scale in range(0, 256, 4):
+            scales = np.arange(scale, scale + 4, dtype=np.uint8)
+            fills.append(np.concatenate([scales, rng.integers(0, 256, size - 4, dtype=np.uint8)]))
     if name not in SCALES:
         return np.stack(fills * 4 if elems == 1 else fills)
     for bits in EXTREME_F16:

@@ -13,12 +13,12 @@
 
 #include <cmocka.h>
 
-/* Every decodable type, so also those that come later. */
+/* Every loadable type, so also those that come later. */
 static void weights_are_finite_and_of_ordinary_size(void **state) {
     size_t n_types = 0;
     for (uint32_t id = 0; id < TENSOR_TYPE_END; id++) {
         const struct tensor_type_info *type = tensor_type_info(id);
-        if (!type || !type->decodable) continue;
+        if (!type || !type->loadable) continue;
         n_types++;
         enum { BLOCKS = 300 };
         struct fill f = {id};

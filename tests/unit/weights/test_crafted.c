@@ -331,7 +331,7 @@ static const struct crafted CASES[] = {
     {"general.quantization_version", build_u32, 1, 8, QUIRE_EUNSUPPORTED,
      "general.quantization_version|is 1|version 2"},
     {"general.quantization_version", build_u32, 2, 8, QUIRE_OK, ""},
-    {"split.count", build_u32, 3, 8, QUIRE_EUNSUPPORTED, "split.count|is 3|merge"},
+    {"split.count", build_u32, 3, 8, QUIRE_EUNSUPPORTED, "split.count|is 3|-00001-of-00003.gguf"},
     {"split.count", build_u32, 1, 8, QUIRE_OK, ""},
 
     {"2^62 x 4", build_dims2, 1ull << 62, 4, QUIRE_EFORMAT, "\"crafted\"|dimension 1 is 4|fits 64 bits"},
@@ -364,6 +364,7 @@ static const struct crafted CASES[] = {
     {"Q4_2", build_type, 4, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|Q4_2|removed from GGUF|use Q4_0"},
     {"Q4_0_8_8", build_type, 33, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|Q4_0_8_8|removed|use Q4_0"},
     {"IQ3_S", build_type, 21, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|IQ3_S is not supported|use Q3_K"},
+    {"TQ1_0", build_type, 34, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|TQ1_0 is not supported|use Q2_K"},
     {"NVFP4", build_type, 40, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|NVFP4 is not supported|use Q4_K"},
     {"I32", build_type, 26, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|I32 is not supported|use F32"},
     {"Q8_1", build_type, 9, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|Q8_1|activations|use Q8_0"},
