@@ -150,23 +150,32 @@ INLINE __m512i q8_dot(__m512i isum, const __m512i *q, const int8_t *x, int n_gro
     return isum;
 }
 
-/* One row's block: |isum| <= 32 * 255 * 127 < 2^21, exact in the integer and in its float. */
-INLINE vf q8_add_block(enum kern_format f, vf sum, const struct q8_factors *c, const __m512i q[8],
-                       const struct kern_act_block *x) {
-    const bool biased = !has_m(f);
+/* Adds one row's block, given the sums of its products (high: of the second half, where halves have scales of
+ * their own). |isum| <= 32 * 255 * 127 < 2^21, exact in the integer and in its float. */
+INLINE vf q8_add_sums(enum kern_format f, vf sum, const struct q8_factors *c, __m512i low, __m512i high,
+                      const struct kern_act_block *x) {
     if (n_halves(f) == 1) {
-        __m512i isum = q8_dot(_mm512_set1_epi32(biased ? x->bias_sum : 0), q, x->q, 8);
-        sum = vf_fma(vf_mul(c->d[0], vf_set(x->scale)), _mm512_cvtepi32_ps(isum), sum);
+        sum = vf_fma(vf_mul(c->d[0], vf_set(x->scale)), _mm512_cvtepi32_ps(low), sum);
         return has_m(f) ? vf_fma(c->m[0], vf_set(x->scaled_sum), sum) : sum;
     }
-    __m512i low = q8_dot(_mm512_set1_epi32(biased ? x->bias_half[0] : 0), q, x->q, 4);
-    __m512i high = q8_dot(_mm512_set1_epi32(biased ? x->bias_half[1] : 0), q + 4, x->q + 16, 4);
     vf t = vf_mul(c->d[0], _mm512_cvtepi32_ps(low));
     t = vf_fma(c->d[1], _mm512_cvtepi32_ps(high), t);
     if (has_m(f)) UNROLL for (int h = 0; h < 2; h++) {
             t = vf_fma(c->m[h], _mm512_cvtepi32_ps(_mm512_set1_epi32(x->bias_half[h])), t);
         }
     return vf_fma(vf_set(x->scale), t, sum);
+}
+
+INLINE vf q8_add_block(enum kern_format f, vf sum, const struct q8_factors *c, const __m512i q[8],
+                       const struct kern_act_block *x) {
+    const bool biased = !has_m(f);
+    if (n_halves(f) == 1) {
+        __m512i isum = q8_dot(_mm512_set1_epi32(biased ? x->bias_sum : 0), q, x->q, 8);
+        return q8_add_sums(f, sum, c, isum, isum, x);
+    }
+    __m512i low = q8_dot(_mm512_set1_epi32(biased ? x->bias_half[0] : 0), q, x->q, 4);
+    __m512i high = q8_dot(_mm512_set1_epi32(biased ? x->bias_half[1] : 0), q + 4, x->q + 16, 4);
+    return q8_add_sums(f, sum, c, low, high, x);
 }
 
 /* NM input rows from i on by one panel. */
@@ -209,6 +218,33 @@ INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_
         .run = run_function                                                                                  \
     }
 
+/* Rows of both tables: attention, and what is done to vectors. */
+#define COMMON_ROWS                                                                                          \
+    .attn =                                                                                                  \
+        {                                                                                                    \
+            [KERN_KV_F32] = {.elem_bytes = 4,                                                                \
+                             .write_k = ref_attn_write_k_f32,                                                \
+                             .write_v = ref_attn_write_v_f32,                                                \
+                             .read_k = ref_attn_read_k_f32,                                                  \
+                             .read_v = ref_attn_read_v_f32,                                                  \
+                             .partition = partition_f32},                                                    \
+            [KERN_KV_F16] = {.elem_bytes = 2,                                                                \
+                             .write_k = ref_attn_write_k_f16,                                                \
+                             .write_v = write_v_f16,                                                         \
+                             .read_k = ref_attn_read_k_f16,                                                  \
+                             .read_v = ref_attn_read_v_f16,                                                  \
+                             .partition = partition_f16},                                                    \
+            [KERN_KV_BF16] = {.elem_bytes = 2,                                                               \
+                              .write_k = ref_attn_write_k_bf16,                                              \
+                              .write_v = write_v_bf16,                                                       \
+                              .read_k = ref_attn_read_k_bf16,                                                \
+                              .read_v = ref_attn_read_v_bf16,                                                \
+                              .partition = partition_bf16},                                                  \
+    },                                                                                                       \
+    .attn_combine = attn_combine, .rms_norm = rms_norm, .rope = rope, .swiglu = swiglu, .add = add,          \
+    .scale = scale, .round_to = round_to, .logits_scan = logits_scan, .log_sum_exp = log_sum_exp,            \
+    .softmax_terms = softmax_terms,
+
 const struct kern kern_table_avx512 = {
     .name = "avx512",
     .isa = KERN_ISA_AVX512,
@@ -239,35 +275,46 @@ const struct kern kern_table_avx512 = {
             [KERN_ACT_BF16] = act_pack_bf16,
             [KERN_ACT_Q8] = act_pack_q8,
         },
-    .attn =
-        {
-            [KERN_KV_F32] = {.elem_bytes = 4,
-                             .write_k = ref_attn_write_k_f32,
-                             .write_v = ref_attn_write_v_f32,
-                             .read_k = ref_attn_read_k_f32,
-                             .read_v = ref_attn_read_v_f32,
-                             .partition = partition_f32},
-            [KERN_KV_F16] = {.elem_bytes = 2,
-                             .write_k = ref_attn_write_k_f16,
-                             .write_v = write_v_f16,
-                             .read_k = ref_attn_read_k_f16,
-                             .read_v = ref_attn_read_v_f16,
-                             .partition = partition_f16},
-            [KERN_KV_BF16] = {.elem_bytes = 2,
-                              .write_k = ref_attn_write_k_bf16,
-                              .write_v = write_v_bf16,
-                              .read_k = ref_attn_read_k_bf16,
-                              .read_v = ref_attn_read_v_bf16,
-                              .partition = partition_bf16},
-        },
-    .attn_combine = attn_combine,
-    .rms_norm = rms_norm,
-    .rope = rope,
-    .swiglu = swiglu,
-    .add = add,
-    .scale = scale,
-    .round_to = round_to,
-    .logits_scan = logits_scan,
-    .log_sum_exp = log_sum_exp,
-    .softmax_terms = softmax_terms,
-};
+    COMMON_ROWS};
+
+#include "kern/mm_amx.inc"
+
+const struct kern kern_table_amx = {.name = "amx",
+                                    .isa = KERN_ISA_AMX,
+                                    .mm =
+                                        {
+                                            [KERN_F32] = FLOAT_FAMILY("f32, avx512", KERN_ACT_F32, f32_run),
+                                            [KERN_F16] = FLOAT_FAMILY("f16, avx512", KERN_ACT_F16, f16_run),
+                                            [KERN_BF16] = {.name = "bf16, amx",
+                                                           .act = KERN_ACT_BF16,
+                                                           .panel_rows = LANES,
+                                                           .k_multiple = 1,
+                                                           .panel_bytes = amx_bf16_panel_bytes,
+                                                           .pack = amx_bf16_pack,
+                                                           .unpack_row = amx_bf16_unpack_row,
+                                                           .run = amx_bf16_run},
+                                            [KERN_Q4_0] = Q8_FAMILY("q4_0 x q8, amx", 32, amx_q8_run),
+                                            [KERN_Q4_1] = Q8_FAMILY("q4_1 x q8, amx", 32, amx_q8_run),
+                                            [KERN_Q5_0] = Q8_FAMILY("q5_0 x q8, amx", 32, amx_q8_run),
+                                            [KERN_Q5_1] = Q8_FAMILY("q5_1 x q8, amx", 32, amx_q8_run),
+                                            [KERN_Q8_0] = Q8_FAMILY("q8_0 x q8, amx", 32, amx_q8_run),
+                                            [KERN_Q2_K] = Q8_FAMILY("q2_k x q8, amx", 256, amx_q8_run),
+                                            [KERN_Q3_K] = Q8_FAMILY("q3_k x q8, amx", 256, amx_q8_run),
+                                            [KERN_Q4_K] = Q8_FAMILY("q4_k x q8, amx", 256, amx_q8_run),
+                                            [KERN_Q5_K] = Q8_FAMILY("q5_k x q8, amx", 256, amx_q8_run),
+                                            [KERN_Q6_K] = Q8_FAMILY("q6_k x q8, amx", 256, amx_q8_run),
+                                            [KERN_IQ4_NL] = Q8_FAMILY("iq4_nl x q8, amx", 32, amx_q8_run),
+                                            [KERN_IQ4_XS] = Q8_FAMILY("iq4_xs x q8, amx", 256, amx_q8_run),
+                                            [KERN_MXFP4] = Q8_FAMILY("mxfp4 x q8, amx", 32, amx_q8_run),
+                                        },
+                                    .act_rows_over = AMX_ROWS - 1,
+                                    .thread_begin = amx_thread_begin,
+                                    .act_row_bytes = amx_act_row_bytes,
+                                    .act_pack =
+                                        {
+                                            [KERN_ACT_F32] = ref_act_pack_f32,
+                                            [KERN_ACT_F16] = act_pack_f16,
+                                            [KERN_ACT_BF16] = amx_act_pack_bf16,
+                                            [KERN_ACT_Q8] = act_pack_q8,
+                                        },
+                                    COMMON_ROWS};

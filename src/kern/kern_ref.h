@@ -59,6 +59,6 @@ double ref_log_sum_exp(const float *x, size_t n, float max);
 double ref_softmax_terms(float *p, const float *x, size_t n, float max, float inv_temperature);
 
 /* The tables. */
-extern const struct kern kern_table_ref, kern_table_avx2, kern_table_avx512;
+extern const struct kern kern_table_ref, kern_table_avx2, kern_table_avx512, kern_table_amx;
 
 #endif
