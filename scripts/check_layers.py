@@ -27,7 +27,7 @@ LAYERS = {
     "net": ({"base"}, {ERROR}, {"libevent", "openssl", "pthread"}),
     "serve": ({"base", "net", "text"}, {ERROR, STATS, QUIRE}, {"jansson", "pthread"}),
     "gate": ({"base", "net", "text"}, {ERROR}, {"jansson", "curl", "sqlite", "libpq", "hiredis", "pthread"}),
-    "bench": ({"base"}, {ERROR, STATS, QUIRE}, {"jansson", "curl", "pthread"}),
+    "bench": ({"base", "kern", "weights"}, {ERROR}, {"pthread", "x86"}),
     "cli": (ALL, {ERROR, STATS, QUIRE}, {"jansson", "curl", "openssl", "pthread"}),
 }
 

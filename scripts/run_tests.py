@@ -8,12 +8,13 @@ parts   release   build with warnings as errors, all ctest tests but the long on
         quick     the same build, tests labelled quick
         e2e       pytest on the real binary (tests/e2e)
         e2e-asan  the same, but for the tests marked full, on the asan build
+        callgrind instructions of each kernel beside the kept figures (scripts/callgrind.py)
         asan      AddressSanitizer and UndefinedBehaviorSanitizer build, quick tests
         tsan      ThreadSanitizer build, quick tests
         o0        builds without optimisation
         clang     builds with clang
         fuzz      each fuzz target on its kept corpus, for N seconds
-tiers   test      release e2e asan e2e-asan o0 clang; with CI=true also fuzz
+tiers   test      release e2e callgrind asan e2e-asan o0 clang; with CI=true also fuzz
         full      test, long and fuzz
 
 A test that fails is run once more; the log shows both runs. Logs are kept in
@@ -40,7 +41,7 @@ BUILDS = {  # folder and CMake arguments
     "clang": ("build-clang", ["-DQUIRE_TESTS=ON", "-DCMAKE_C_COMPILER=clang"]),
     "fuzz": ("build-fuzz", ["-DQUIRE_TESTS=ON", "-DQUIRE_FUZZ=ON", "-DCMAKE_C_COMPILER=clang"]),
 }
-TEST = ["release", "e2e", "asan", "e2e-asan", "o0", "clang"]
+TEST = ["release", "e2e", "callgrind", "asan", "e2e-asan", "o0", "clang"]
 TIERS = {"test": TEST, "full": [*TEST, "long", "fuzz"]}
 
 
@@ -157,6 +158,17 @@ def e2e(kind, name, options, env):
     return [read_junit(junit, name, code, output)]
 
 
+def callgrind():
+    failure = build("release")
+    if failure:
+        return [failure]
+    code, output = run([sys.executable, "scripts/callgrind.py"], "callgrind", 900)
+    counts = re.search(r"^(\d+) passed, (\d+) failed, (\d+) skipped\n\Z", output, re.M)
+    if not counts or (code and counts[2] == "0"):
+        return [Part("callgrind", failed=1, details=tail(output))]
+    return [Part("callgrind", *map(int, counts.groups()), details=tail(output))]
+
+
 def fuzz_one(binary, seconds):
     """New inputs go to build/fuzz-corpus/, findings to build/fuzz-findings/; the kept corpus is only read."""
     found, new = ROOT / "build" / "fuzz-findings" / binary.name, ROOT / "build" / "fuzz-corpus" / binary.name
@@ -200,6 +212,7 @@ def main():
         "quick": lambda: ctest("release", "quick", "quick"),
         "e2e": lambda: e2e("release", "e2e", [], {}),
         "e2e-asan": lambda: e2e("asan", "e2e-asan", ["-m", "not full"], {"QUIRE_PATIENCE": "5"}),
+        "callgrind": callgrind,
         "asan": lambda: ctest("asan", "asan", "quick"),
         "tsan": lambda: ctest("tsan", "tsan", "quick"),
         "o0": lambda: compile_only("o0"),

@@ -38,6 +38,7 @@ if [ "$what" = test ]; then
     need g++ c++ --version
     need libcmocka-dev pkg-config --exists cmocka
     need "clang libclang-rt-dev" fuzzes
+    need valgrind valgrind --version
     need python3-venv python3 -c "import venv, ensurepip"
 fi
 if [ "$what" = package ]; then

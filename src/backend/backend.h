@@ -26,15 +26,18 @@ struct backend_kv;     /* the pool of KV pages, and its page layout: the backend
 
 enum backend_dtype { BACKEND_BF16, BACKEND_F16, BACKEND_F32 };
 
-/* A matrix as the model file has it: rows of blocks. */
+/* A matrix as the model file has it: rows of blocks, in memory or still to be read. */
 struct backend_tensor {
     const char *name;
     uint32_t format; /* GGUF type id */
     void (*decode)(float *dst, const void *src, size_t n_blocks);
     size_t block_elems, block_bytes;
     size_t rows, cols;
-    const void *data; /* host */
     size_t row_bytes;
+    const void *data; /* host, rows row_bytes apart; or NULL: they are read */
+    /* Copies rows [first, first + n) to dst. Called from compute threads, once for each row. */
+    int (*read_rows)(void *ctx, size_t first, size_t n, void *dst, struct error *err);
+    void *ctx;
 };
 
 /* One KV group: layers that share a block table. */

@@ -17,6 +17,7 @@ static const struct command commands[] = {
     {"run", cmd_run, "one answer on the terminal"},
     {"chat", cmd_chat, "a conversation on the terminal, with a model or a server"},
     {"pull", cmd_pull, "fetch a known model into the cache"},
+    {"bench", cmd_bench, "measure what this machine can do"},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -17,10 +17,13 @@
 /* ---- KV memory ------------------------------------------------------------------------------------------
  */
 
+static size_t part_pages(const struct quire_engine *e) {
+    return size_max(1, POPULATE_BYTES / e->plan.page_bytes);
+}
+
 static int populate(struct quire_engine *e, size_t end, struct error *err) {
-    size_t most = size_max(1, POPULATE_BYTES / e->plan.page_bytes);
     for (size_t first = atomic_load(&e->n_resident); first < end && !atomic_load(&e->stopping);) {
-        size_t n = size_min(most, end - first);
+        size_t n = size_min(part_pages(e), end - first);
         int rc = e->backend->ops->kv_populate(e->backend, e->kv, first, n, err);
         if (rc) return rc;
         first += n;
@@ -28,6 +31,29 @@ static int populate(struct quire_engine *e, size_t end, struct error *err) {
         doorbell_ring(&e->bell);
     }
     return 0;
+}
+
+struct first_pages {
+    struct quire_engine *e;
+    _Atomic int status;
+    struct error *err; /* of whoever fails first */
+};
+
+static void populate_part(void *ctx, size_t item) {
+    struct first_pages *f = ctx;
+    struct quire_engine *e = f->e;
+    size_t first = item * part_pages(e), n = size_min(part_pages(e), e->plan.first_pages - first);
+    struct error err = {0};
+    int none = 0, rc = e->backend->ops->kv_populate(e->backend, e->kv, first, n, &err);
+    if (rc && atomic_compare_exchange_strong(&f->status, &none, rc) && f->err) *f->err = err;
+}
+
+/* What has to be there before anything runs, on all compute threads. */
+static int populate_first(struct quire_engine *e, struct error *err) {
+    struct first_pages f = {.e = e, .err = err};
+    e->backend->ops->host_run(e->backend, size_div_up(e->plan.first_pages, part_pages(e)), populate_part, &f);
+    if (!f.status) atomic_store(&e->n_resident, e->plan.first_pages);
+    return f.status;
 }
 
 /* Faults the rest of the KV memory in while requests run, giving way to them; but even on busy cores faster
@@ -168,7 +194,7 @@ static int open_parts(struct quire_engine *e, const struct quire_config *c, stru
     if ((rc = model_load(c->weights, &e->spec, e->backend, &o, &e->model, err))) return rc;
     if ((rc = create_parts(e, c, err))) return rc;
     progress(c, "reserving KV memory", 0);
-    if ((rc = populate(e, e->plan.first_pages, err))) return rc;
+    if ((rc = populate_first(e, err))) return rc;
     progress(c, "reserving KV memory", 1);
     fill_info(e, c);
     atomic_store(&e->beat_us, clock_us());

@@ -97,7 +97,6 @@ static struct backend_tensor describe_tensor(const struct tensor *t) {
                                    .block_bytes = type->block_bytes,
                                    .rows = tensor_rows(t),
                                    .cols = t->dims[0],
-                                   .data = t->data,
                                    .row_bytes = t->row_bytes};
 }
 
@@ -137,8 +136,7 @@ struct loader {
     const struct model_family *family;
     const struct model_options *o;
     struct error *err;
-    struct hash128 *digests; /* of the parts of the largest tensor */
-    float *factors;          /* ROPE_FACTORS: [n_rot / 2] */
+    float *factors; /* ROPE_FACTORS: [n_rot / 2] */
     struct buf identity;
 };
 
@@ -148,29 +146,51 @@ static struct backend_buffer *new_buffer(struct loader *l, size_t bytes) {
     return buf;
 }
 
-static int load_vector(struct loader *l, const struct tensor *t, const struct tensor_rule *rule,
+/* A tensor as the backend reads it. */
+struct source {
+    const struct weights *w;
+    const struct tensor *t;
+    struct model_digest digest;
+};
+
+static int read_rows(void *ctx, size_t first, size_t n, void *dst, struct error *err) {
+    struct source *s = ctx;
+    size_t bytes = n * s->t->row_bytes;
+    int rc = weights_read(s->w, s->t, first * s->t->row_bytes, bytes, dst, err);
+    if (!rc) model_digest_add(&s->digest, first, dst, bytes);
+    return rc;
+}
+
+static int read_vector(struct source *s, float *values, struct error *err) {
+    const struct tensor_type_info *type = tensor_type_info(s->t->type);
+    void *raw = malloc(s->t->bytes);
+    int rc = raw ? read_rows(s, 0, 1, raw, err)
+                 : error_set(err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+    if (!rc) type->decode(values, raw, s->t->dims[0] / type->block_elems);
+    free(raw);
+    return rc;
+}
+
+static int load_vector(struct loader *l, struct source *s, const struct tensor_rule *rule,
                        struct weight *out) {
-    size_t bytes = t->dims[0] * sizeof(float);
+    size_t n = s->t->dims[0], bytes = n * sizeof(float);
     float *values = malloc(bytes);
-    if (!values) return error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", t->name);
-    tensor_row_f32(values, t, 0);
-    if (rule->weight == W_ROPE_FREQS) {
+    int rc = values ? read_vector(s, values, l->err)
+                    : error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+    if (!rc && rule->weight == W_ROPE_FREQS) {
         l->factors = values; /* used when the table is filled */
         return 0;
     }
     /* A scale of the logits is one of the rows that they are made from. */
-    if (rule->weight == W_OUTPUT_NORM)
-        for (size_t i = 0; i < t->dims[0]; i++) values[i] *= l->m->spec.logit_scale;
-    out->vector = new_buffer(l, bytes);
-    if (out->vector) l->m->b->ops->upload(l->m->b, out->vector, 0, values, bytes);
+    if (!rc && rule->weight == W_OUTPUT_NORM)
+        for (size_t i = 0; i < n; i++) values[i] *= l->m->spec.logit_scale;
+    if (!rc) {
+        out->vector = new_buffer(l, bytes);
+        rc = out->vector ? 0 : QUIRE_ENOMEM;
+    }
+    if (!rc) l->m->b->ops->upload(l->m->b, out->vector, 0, values, bytes);
     free(values);
-    return out->vector ? 0 : QUIRE_ENOMEM;
-}
-
-static void identify_tensor(struct loader *l, const struct tensor *t) {
-    struct hash128 h = model_digest(l->m->b, t->data, t->bytes, l->digests);
-    buf_printf(&l->identity, "%s %d %zu %zu ", t->name, (int)t->type, t->dims[0], t->dims[1]);
-    buf_append(&l->identity, &h, sizeof h);
+    return rc;
 }
 
 static int load_tensor(struct loader *l, const struct tensor *t) {
@@ -178,26 +198,24 @@ static int load_tensor(struct loader *l, const struct tensor *t) {
     const struct tensor_rule *rule = model_tensor_rule(l->family, &l->m->spec, t->name, &layer);
     struct weight *out =
         rule->weight < W_LAYER_END ? &l->m->layers[layer][rule->weight] : &l->m->global[rule->weight];
-    int rc = weights_fetch(l->w, t, l->err);
-    if (rc) return rc;
-    identify_tensor(l, t);
+    struct source source = {.w = l->w, .t = t};
+    int rc;
     if (rule->rows == D_ONE) {
-        rc = load_vector(l, t, rule, out);
+        rc = load_vector(l, &source, rule, out);
     } else {
         struct backend_tensor bt = describe_tensor(t);
+        bt.read_rows = read_rows;
+        bt.ctx = &source;
         rc = l->m->b->ops->matrix_load(l->m->b, &bt, l->o->dtype, &out->matrix, l->err);
     }
-    weights_release(l->w, t);
+    struct hash128 h = {.hi = source.digest.hi, .lo = source.digest.lo};
+    buf_printf(&l->identity, "%s %d %zu %zu ", t->name, (int)t->type, t->dims[0], t->dims[1]);
+    buf_append(&l->identity, &h, sizeof h);
     return rc;
 }
 
 static int load_tensors(struct loader *l) {
     uint64_t done = 0, total = weights_tensor_bytes(l->w);
-    size_t most = 0;
-    for (size_t i = 0; i < weights_n_tensors(l->w); i++)
-        most = size_max(most, weights_tensor_at(l->w, i)->bytes);
-    l->digests = calloc(model_digest_parts(most), sizeof *l->digests);
-    if (!l->digests) return error_set(l->err, QUIRE_ENOMEM, "loading: out of memory");
     for (size_t i = 0; i < weights_n_tensors(l->w); i++) {
         const struct tensor *t = weights_tensor_at(l->w, i);
         int rc = load_tensor(l, t);
@@ -293,7 +311,6 @@ int model_load(const struct weights *w, const struct model_spec *spec, struct ba
     if (!rc) rc = load_rope(&l, &plan);
     if (!rc) rc = identify(&l);
     buf_free(&l.identity);
-    free(l.digests);
     free(l.factors);
     if (rc)
         model_free(m);

@@ -6,6 +6,8 @@
 #include "model/family.h"
 #include "model/model.h"
 
+#include <stdatomic.h>
+
 /* One weight: a matrix, or a vector in a buffer; both NULL when the family or the file has none. */
 struct weight {
     struct backend_matrix *matrix;
@@ -45,8 +47,11 @@ void rope_frequencies(double *out, const struct model_rope *rope, const float *f
 void rope_fill(float *table, size_t first, size_t n, const struct model_rope *rope,
                const double *frequencies);
 
-/* Hash of a tensor's bytes, computed on the host's compute threads. digests: [model_digest_parts(bytes)]. */
-size_t model_digest_parts(size_t bytes);
-struct hash128 model_digest(struct backend *b, const void *data, size_t bytes, struct hash128 *digests);
+/* Hash of a tensor's bytes, as they are read: a sum over parts, each named by its first row, so that threads
+ * may add theirs in any order. */
+struct model_digest {
+    _Atomic uint64_t hi, lo;
+};
+void model_digest_add(struct model_digest *d, size_t first, const void *rows, size_t bytes);
 
 #endif

@@ -68,6 +68,12 @@ static int read_at(const struct file_map *m, uint8_t *dst, size_t offset, size_t
     return QUIRE_OK;
 }
 
+int file_map_read(const struct file_map *m, size_t offset, size_t n, void *dst, struct error *err) {
+    if (m->fd >= 0) return read_at(m, dst, offset, n, err);
+    if (n) memcpy(dst, m->base + offset, n);
+    return QUIRE_OK;
+}
+
 int file_map_copy(const struct file_map *m, size_t offset, size_t n, struct error *err) {
     if (m->fd < 0 || !n) return QUIRE_OK;
     size_t first = offset / m->page_bytes * m->page_bytes, end = offset + n;
@@ -87,14 +93,4 @@ int file_map_copy(const struct file_map *m, size_t offset, size_t n, struct erro
 fail:
     munmap(copy, pages_bytes);
     return rc;
-}
-
-void file_map_drop(const struct file_map *m, size_t offset, size_t n) {
-    if (m->fd < 0) return;
-    size_t first = size_div_up(offset, m->page_bytes) * m->page_bytes;
-    size_t end = (offset + n) / m->page_bytes * m->page_bytes;
-    if (first >= end) return;
-    /* On failure the memory is merely kept: the pages stay as they are. */
-    (void)!mmap((void *)(m->base + first), end - first, PROT_READ, MAP_SHARED | MAP_FIXED, m->fd,
-                (off_t)first);
 }

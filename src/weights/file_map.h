@@ -1,7 +1,5 @@
 /* A file in memory at fixed addresses, part by part either mapped or a private copy. Reading a mapped page of
- * a file that has shrunk raises SIGBUS; reading a private one cannot fail. A copy is read into fresh memory
- * first and then takes the place of the mapped pages at once, so that a reader in another thread sees the
- * file's bytes before, during and after. */
+ * a file that has shrunk raises SIGBUS; reading a private one, or through file_map_read, does not. */
 #ifndef WEIGHTS_FILE_MAP_H
 #define WEIGHTS_FILE_MAP_H
 
@@ -13,7 +11,7 @@
 struct file_map {
     const uint8_t *base; /* NULL when n is 0 */
     size_t n;            /* the file's size when it was opened */
-    int fd;              /* -1: the caller's memory, where copying and dropping do nothing */
+    int fd;              /* -1: the caller's memory, where copying does nothing */
     size_t page_bytes;
 };
 
@@ -25,7 +23,8 @@ void file_map_close(struct file_map *m);
 /* Makes the pages that hold [offset, offset + n) private. The range lies within the file. QUIRE_EIO when the
  * file now ends before the range does; QUIRE_ENOMEM. Any thread. */
 int file_map_copy(const struct file_map *m, size_t offset, size_t n, struct error *err);
-/* Gives back the memory of the pages that lie wholly within [offset, offset + n): they are mapped again. */
-void file_map_drop(const struct file_map *m, size_t offset, size_t n);
+/* Bytes [offset, offset + n), which lie within the file as it was opened, as they are in it now. Errors as
+ * above. Any thread. */
+int file_map_read(const struct file_map *m, size_t offset, size_t n, void *dst, struct error *err);
 
 #endif

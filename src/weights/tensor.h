@@ -48,7 +48,7 @@ struct tensor {
     enum tensor_type type;
     unsigned n_dims;
     size_t dims[TENSOR_MAX_DIMS]; /* dims[0] is the row length (contiguous); unused ones are 1 */
-    const void *data; /* row r of a matrix is at data + r * row_bytes; see weights_fetch; aligned to 8 */
+    const void *data; /* row r of a matrix is at data + r * row_bytes; see weights_read; aligned to 8 */
     size_t row_bytes, bytes;
 };
 

@@ -162,14 +162,11 @@ static size_t offset_of(const struct weights *w, const struct tensor *t) {
     return (size_t)((const uint8_t *)t->data - w->map.base);
 }
 
-int weights_fetch(const struct weights *w, const struct tensor *t, struct error *err) {
-    int rc = file_map_copy(&w->map, offset_of(w, t), t->bytes, err);
+int weights_read(const struct weights *w, const struct tensor *t, size_t offset, size_t n, void *dst,
+                 struct error *err) {
+    int rc = file_map_read(&w->map, offset_of(w, t) + offset, n, dst, err);
     if (rc) error_prefix(err, "%s: tensor \"%s\"", weights_path(w), t->name);
     return rc;
-}
-
-void weights_release(const struct weights *w, const struct tensor *t) {
-    file_map_drop(&w->map, offset_of(w, t), t->bytes);
 }
 
 size_t weights_n_meta(const struct weights *w) {

@@ -3,11 +3,9 @@
  * Immutable once open; may be read from any thread.
  *
  * A file may shrink or be rewritten while it is open (a download resumed over it, a careless copy), and
- * reading mapped pages that are gone raises SIGBUS. So nothing that lives longer than loading reads the
- * mapping: metadata, names and strings are a private copy, read at open; tensor data is mapped until
- * weights_fetch replaces its pages by a private copy. A loader calls fetch (an error, not a signal, if the
- * file has shrunk), repacks from t->data and releases; data used in place is fetched and kept. t->data
- * without a fetch is for tools that look at a file and leave. */
+ * reading mapped pages that are gone raises SIGBUS. So nothing but a tool that looks at a file and leaves
+ * reads the mapping (t->data): metadata, names and strings are a private copy, read at open, and a loader
+ * reads tensor data with weights_read: an error, not a signal, if the file has shrunk. */
 #ifndef WEIGHTS_WEIGHTS_H
 #define WEIGHTS_WEIGHTS_H
 
@@ -41,13 +39,10 @@ size_t weights_n_tensors(const struct weights *w);
 const struct tensor *weights_tensor_at(const struct weights *w, size_t i);      /* in file order */
 const struct tensor *weights_tensor(const struct weights *w, const char *name); /* NULL if there is none */
 
-/* Makes t->data a private copy, read from the file now: no later change of the file can reach it. The address
- * stays. QUIRE_EIO when the file has become shorter than it was, naming the tensor; QUIRE_ENOMEM. Any thread.
- */
-int weights_fetch(const struct weights *w, const struct tensor *t, struct error *err);
-/* The data is no longer needed (it has been repacked): gives its memory back. Later reads see the mapped file
- * again. Any thread, but nobody may be reading t->data. */
-void weights_release(const struct weights *w, const struct tensor *t);
+/* Bytes [offset, offset + n) of a tensor's data, offset + n <= t->bytes, read from the file now. QUIRE_EIO
+ * when the file has become shorter than it was, naming the tensor. Any thread. */
+int weights_read(const struct weights *w, const struct tensor *t, size_t offset, size_t n, void *dst,
+                 struct error *err);
 
 /* ---- metadata ---- */
 

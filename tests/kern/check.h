@@ -47,6 +47,4 @@ void check_mm(struct check *c);
 void check_attn(struct check *c);
 void check_ops(struct check *c);
 
-int bench_main(const char *only_table, const char *only_kernel);
-
 #endif

@@ -1,6 +1,5 @@
-/* kern_check: runs every kernel of every table that this machine has against expectations in double
- * precision. kern_check [--table ref|avx2|avx512|amx] [--seed N] kern_check --bench [--table NAME] [--kernel
- * TEXT] */
+/* kern_check [--table ref|avx2|avx512|amx] [--seed N]: runs every kernel of every table that this machine has
+ * against expectations in double precision. */
 #include "check.h"
 
 #include <signal.h>
@@ -62,25 +61,18 @@ static size_t check_table(const struct kern *kern, uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-    const char *table = NULL, *kernel = NULL;
+    const char *table = NULL;
     uint64_t seed = 1;
-    bool bench = false;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--bench"))
-            bench = true;
-        else if (!strcmp(argv[i], "--table") && i + 1 < argc)
+        if (!strcmp(argv[i], "--table") && i + 1 < argc)
             table = argv[++i];
-        else if (!strcmp(argv[i], "--kernel") && i + 1 < argc)
-            kernel = argv[++i];
         else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
             seed = strtoull(argv[++i], NULL, 10);
         else {
-            fprintf(stderr, "usage: kern_check [--bench [--kernel TEXT]] [--table NAME] [--seed N]\n");
+            fprintf(stderr, "usage: kern_check [--table NAME] [--seed N]\n");
             return 2;
         }
     }
-    if (bench) return bench_main(table, kernel);
-
     size_t failed = 0;
     for (int i = 0; i < KERN_ISAS; i++) {
         if (table && strcmp(table, isa_names[i]) != 0) continue;

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/size.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 static const enum kern_format FORMAT_OF_DTYPE[] = {
@@ -55,14 +56,37 @@ struct pack_job {
     char *panels;
     size_t panel_bytes;
     const struct backend_tensor *t;
+    char *rows; /* [n_threads] of a panel's rows, when they are to be read */
+    _Atomic int status;
+    struct error *err; /* of whoever fails first */
 };
 
+/* The rows of a panel in memory; NULL when they could not be read, now or by another thread. */
+static const void *panel_rows(struct pack_job *j, size_t first, size_t n, size_t thread) {
+    if (j->t->data) return (const char *)j->t->data + first * j->t->row_bytes;
+    char *rows = j->rows + thread * j->m->mm->panel_rows * j->t->row_bytes;
+    struct error err = {0};
+    int none = 0, rc = atomic_load(&j->status) ? QUIRE_EIO : j->t->read_rows(j->t->ctx, first, n, rows, &err);
+    if (!rc) return rows;
+    if (atomic_compare_exchange_strong(&j->status, &none, rc) && j->err) *j->err = err;
+    return NULL;
+}
+
 static void pack_panel(void *ctx, size_t panel, size_t thread) {
-    const struct pack_job *j = ctx;
+    struct pack_job *j = ctx;
     size_t first = panel * j->m->mm->panel_rows;
     size_t n = size_min(j->m->mm->panel_rows, j->t->rows - first);
-    j->m->mm->pack(j->m, j->panels + panel * j->panel_bytes,
-                   (const char *)j->t->data + first * j->t->row_bytes, j->t->row_bytes, n);
+    const void *rows = panel_rows(j, first, n, thread);
+    if (rows) j->m->mm->pack(j->m, j->panels + panel * j->panel_bytes, rows, j->t->row_bytes, n);
+}
+
+/* Memory for rows that are read, for each thread. */
+static int rows_alloc(const struct cpu_backend *c, struct pack_job *j, struct error *err) {
+    size_t bytes;
+    if (j->t->data) return 0;
+    if (size_mul(j->m->mm->panel_rows * pool_threads(c->pool), j->t->row_bytes, &bytes))
+        j->rows = malloc(bytes);
+    return j->rows ? 0 : error_set(err, QUIRE_ENOMEM, "tensor %s: no memory to read it", j->t->name);
 }
 
 int cpu_matrix_load(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,
@@ -79,8 +103,17 @@ int cpu_matrix_load(struct backend *b, const struct backend_tensor *t, enum back
         return error_set(err, QUIRE_ENOMEM, "tensor %s: no memory for %zu bytes of weights", t->name, bytes);
     }
     struct pack_job job = {
-        .m = &m, .panels = matrix->block.data, .panel_bytes = m.mm->panel_bytes(&m), .t = t};
-    pool_run(c->pool, size_div_up(m.rows, m.mm->panel_rows), pack_panel, &job);
+        .m = &m, .panels = matrix->block.data, .panel_bytes = m.mm->panel_bytes(&m), .t = t, .err = err};
+    rc = rows_alloc(c, &job, err);
+    if (!rc) {
+        pool_run(c->pool, size_div_up(m.rows, m.mm->panel_rows), pack_panel, &job);
+        rc = atomic_load(&job.status);
+    }
+    free(job.rows);
+    if (rc) {
+        cpu_matrix_free(b, matrix);
+        return rc;
+    }
     m.panels = matrix->block.data;
     matrix->m = m;
     *out = matrix;

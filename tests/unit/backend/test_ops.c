@@ -1,11 +1,13 @@
 /* Every operation but attention and sampling against straightforward double-precision C, on every path, and
  * bit for bit the same at any thread count and any split of the rows. */
+#include "base/error.h"
 #include "kern/kern_half.h"
 #include "util_backend.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -357,6 +359,63 @@ static void gated_inputs(void **state) {
     free(x);
 }
 
+/* A matrix of which a part cannot be read. */
+struct unread {
+    const float *rows;
+    size_t cols, bad_row;
+    _Atomic size_t n_read;
+};
+
+static int read_some(void *ctx, size_t first, size_t n, void *dst, struct error *err) {
+    struct unread *u = ctx;
+    if (u->bad_row >= first && u->bad_row < first + n)
+        return error_set(err, QUIRE_EIO, "row %zu is gone", u->bad_row);
+    memcpy(dst, u->rows + first * u->cols, n * u->cols * sizeof(float));
+    atomic_fetch_add(&u->n_read, n);
+    return 0;
+}
+
+static void rows_that_are_read(void **state) {
+    enum { R = 75, C = 40 };
+    uint64_t seed = 6;
+    float *rows = random_floats(&seed, R * C), x[C], y[2][R];
+    for (size_t i = 0; i < C; i++) x[i] = rows[i];
+    for (size_t threads = 1; threads <= 3; threads++) {
+        struct backend *b = backend_start(backend_paths()[0], threads);
+        struct backend_buffer *in = buffer_of(b, x, C);
+        for (size_t bad = 0; bad <= R; bad += 25) {
+            struct unread u = {.rows = rows, .cols = C, .bad_row = bad < R ? bad : SIZE_MAX};
+            struct backend_tensor t = f32_tensor(rows, R, C), from_memory = t;
+            struct backend_matrix *w[2] = {0};
+            struct error err = {0};
+            t.data = NULL;
+            t.read_rows = read_some;
+            t.ctx = &u;
+            int rc = b->ops->matrix_load(b, &t, BACKEND_F32, &w[0], &err);
+            assert_int_equal(rc, bad < R ? QUIRE_EIO : 0);
+            if (rc) {
+                assert_null(w[0]);
+                assert_non_null(strstr(err.text, "is gone"));
+                continue;
+            }
+            assert_int_equal(u.n_read, R);
+            w[1] = load_matrix(b, &from_memory, BACKEND_F32);
+            for (int i = 0; i < 2; i++) {
+                struct backend_buffer *out = b->ops->buffer_alloc(b, sizeof y[i]);
+                b->ops->matmul(b, &out, (const struct backend_matrix *const *)&w[i], NULL, 1,
+                               &(struct backend_input){.x = in}, 1, false);
+                b->ops->download(b, y[i], out, 0, sizeof y[i]);
+                b->ops->buffer_free(b, out);
+                b->ops->matrix_free(b, w[i]);
+            }
+            assert_memory_equal(y[0], y[1], sizeof y[0]);
+        }
+        b->ops->buffer_free(b, in);
+        b->ops->close(b);
+    }
+    free(rows);
+}
+
 static float *run_gather(struct backend *b, size_t step, size_t *n, const void *ctx) {
     uint32_t rows[ROWS];
     for (size_t i = 0; i < ROWS; i++) rows[i] = (uint32_t)(i * 7 % ROWS);
@@ -438,6 +497,7 @@ int main(void) {
         cmocka_unit_test(products_of_quantized_weights),
         cmocka_unit_test(matrices_that_do_not_fit_are_refused),
         cmocka_unit_test(embedding),
+        cmocka_unit_test(rows_that_are_read),
         cmocka_unit_test(normalised_inputs),
         cmocka_unit_test(gated_inputs),
         cmocka_unit_test(gathers),

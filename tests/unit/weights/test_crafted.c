@@ -557,8 +557,8 @@ static void open_or_fail_cleanly(void *ctx) {
     int rc = weights_open(ctx, &w, &err);
     if (rc == 0 ? !w : rc != QUIRE_ENOMEM || w || !err.text[0]) fail_msg("%d: %s", rc, err.text);
     if (!rc) {
-        rc = weights_fetch(w, weights_tensor(w, "matrix"), &err);
-        assert_true(rc == 0 || (rc == QUIRE_ENOMEM && strstr(err.text, "matrix")));
+        float row[8];
+        assert_int_equal(weights_read(w, weights_tensor(w, "matrix"), 0, sizeof row, row, &err), 0);
     }
     weights_close(w);
 }

@@ -1,10 +1,10 @@
-#include "bench.h"
+#include "bench/limits.h"
 
 #include <immintrin.h>
 
 #define UNROLL _Pragma("GCC unroll 16")
 
-uint64_t limit_fma_avx512(uint64_t n, float *sink) {
+uint64_t limit_f32_avx512(uint64_t n, float *sink) {
     __m512 sum[16], x = _mm512_set1_ps(1e-3f), y = _mm512_set1_ps(0.999f);
     UNROLL for (int i = 0; i < 16; i++) sum[i] = _mm512_set1_ps((float)i);
     for (uint64_t r = 0; r < n; r++) {
