@@ -37,7 +37,8 @@ static int64_t general_register(const ucontext_t *u, unsigned r) {
 }
 
 /* SDM vol. 2, 2.1.5 and 2.3. p: from ModRM on. */
-static void memory_operand(struct instruction *i, const ucontext_t *u, const uint8_t *p, unsigned x, unsigned b) {
+static void memory_operand(struct instruction *i, const ucontext_t *u, const uint8_t *p, unsigned x,
+                           unsigned b) {
     const uint8_t *start = p++;
     unsigned base = i->rm, rip_relative = i->mod == 0 && i->rm == 5;
     int64_t address = 0;
@@ -160,7 +161,8 @@ static void multiply_bf16(unsigned sum, unsigned a, unsigned b, unsigned row, un
 static bool multiply(const struct instruction *i) {
     unsigned sum = i->reg, a = i->rm, b = i->vvvv;
     if (i->mod != 3 || !valid(sum) || !valid(a) || !valid(b) || sum == a || sum == b || a == b) return false;
-    if (rows_of(sum) != rows_of(a) || bytes_of(sum) != bytes_of(b) || bytes_of(a) != 4 * rows_of(b)) return false;
+    if (rows_of(sum) != rows_of(a) || bytes_of(sum) != bytes_of(b) || bytes_of(a) != 4 * rows_of(b))
+        return false;
     for (unsigned r = 0; r < rows_of(sum); r++) {
         for (unsigned c = 0; c < bytes_of(sum) / 4; c++) {
             if (i->opcode == 0x5c)
@@ -187,7 +189,8 @@ static bool execute(const struct instruction *i) {
 static void on_illegal(int signal, siginfo_t *info, void *context) {
     ucontext_t *u = context;
     struct instruction i;
-    const uint8_t *at = (const uint8_t *)u->uc_mcontext.gregs[REG_RIP]; /* NOLINT(performance-no-int-to-ptr) */
+    const uint8_t *at =
+        (const uint8_t *)u->uc_mcontext.gregs[REG_RIP]; /* NOLINT(performance-no-int-to-ptr) */
     if (decode(&i, u, at) && execute(&i))
         u->uc_mcontext.gregs[REG_RIP] += (int64_t)i.bytes;
     else {
