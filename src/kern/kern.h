@@ -132,6 +132,9 @@ struct kern {
     /* By format of the weight as it is to be used; run NULL = unknown format. */
     struct kern_mm mm[KERN_FORMAT_END];
     size_t (*act_row_bytes)(enum kern_act kind, size_t k); /* a multiple of 64 */
+    /* Input rows of a call of mm.run that make up for what it does once a call; 0: it does nothing of the
+     * kind. */
+    size_t call_rows;
     /* mm.run may read so many rows behind the last input row: they must be readable, and mean nothing. */
     size_t act_rows_over;
     void (*act_pack[KERN_ACT_KINDS])(void *dst, const float *x, size_t k);

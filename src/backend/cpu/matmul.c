@@ -90,7 +90,10 @@ static void run_item(void *ctx, size_t item, size_t thread) {
 
 /* Cuts each output's panels into items of about equal work: enough of them to even out the threads. */
 static void divide(struct matmul_job *j) {
-    j->tile_rows = size_min(j->n_rows, size_max(MATMUL_TILE_BYTES / j->act_row_bytes, 8));
+    j->tile_rows = size_max(MATMUL_TILE_BYTES / j->act_row_bytes, 8);
+    if (j->c->kern->call_rows) /* a multiple of them */
+        j->tile_rows = size_div_up(j->tile_rows, j->c->kern->call_rows) * j->c->kern->call_rows;
+    j->tile_rows = size_min(j->n_rows, j->tile_rows);
     size_t weight = size_div_up(j->tile_rows, 4), total = 0;
     for (size_t i = 0; i < j->n_outputs; i++) {
         const struct kern_matrix *w = j->outputs[i].w;
