@@ -34,6 +34,12 @@ bool bench_wanted(struct bench *b, const char *kernel);
 void *bench_carve(struct bench *b, size_t bytes);
 void bench_clear(struct bench *b);
 
+/* Processor time of this thread; what has passed since, never nothing. */
+double bench_now(void);
+double bench_elapsed(double start);
+/* A slow path is given less to do, so that a round takes no longer than this. */
+#define BENCH_ROUND_SECONDS 0.06
+
 struct bench_row {
     const char *kernel, *shape;
     double calls;      /* of a thread in a round; bytes and ops are of one call of all threads */

@@ -3,12 +3,12 @@
 #include "bench/bench.h"
 
 #include "base/error.h"
-#include "base/size.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 /* ---- what the parts share ---- */
 
@@ -27,6 +27,16 @@ void *bench_carve(struct bench *b, size_t bytes) {
 
 void bench_clear(struct bench *b) {
     b->used = 0;
+}
+
+double bench_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double bench_elapsed(double start) {
+    return fmax(bench_now() - start, 1e-9);
 }
 
 enum bench_limit bench_op_limit(const struct bench *b, enum kern_act act) {
@@ -62,11 +72,13 @@ static double least_seconds(const struct bench *b, const struct bench_row *r, en
     return fmax(computing, reading);
 }
 
-static void print_row(FILE *out, const struct bench_row *r, double seconds, double share, const char *limit) {
+static void print_row(FILE *out, const struct bench_row *r, double seconds, double share, const char *limit,
+                      bool doubtful) {
     char ops[32] = "";
     if (r->ops > 0) snprintf(ops, sizeof ops, "%.1f", r->ops / seconds * 1e-9);
-    fprintf(out, "%-28s %-35s %10.*f %7.2f %8s %6.1f %% of %s\n", r->kernel, r->shape, seconds < 1e-4 ? 3 : 1,
-            seconds * 1e6, r->bytes / seconds * 1e-9, ops, 100 * share, limit);
+    fprintf(out, "%-28s %-35s %10.*f %7.2f %8s %6.1f %% of %s%s\n", r->kernel, r->shape,
+            seconds < 1e-4 ? 3 : 1, seconds * 1e6, r->bytes / seconds * 1e-9, ops, 100 * share, limit,
+            doubtful ? " (apart)" : "");
     fflush(out);
 }
 
@@ -75,8 +87,9 @@ void bench_measure(struct bench *b, const struct bench_row *r, team_work *work, 
     double seconds = team_seconds(b->team, work, ctx, &apart) / r->calls;
     enum bench_limit bound;
     double share = least_seconds(b, r, &bound) / seconds;
-    b->n_apart += apart && limit_infos[bound].is_read;
-    print_row(b->o->out, r, seconds, share, limit_infos[bound].about);
+    bool doubtful = apart && limit_infos[bound].is_read;
+    b->n_apart += doubtful;
+    print_row(b->o->out, r, seconds, share, limit_infos[bound].about, doubtful);
     json_out_obj(&b->json);
     put_str(b, "kernel", r->kernel);
     put_str(b, "shape", r->shape);
@@ -92,17 +105,18 @@ void bench_measure(struct bench *b, const struct bench_row *r, team_work *work, 
 static void report_limit(void *ctx, enum bench_limit which, const struct limit *l) {
     struct bench *b = ctx;
     const struct limit_info *info = &limit_infos[which];
+    bool doubtful = l->apart && info->is_read;
+    b->n_apart += doubtful;
     if (l->skipped)
         fprintf(b->o->out, "  %-24s skipped: %s\n", info->about, l->skipped);
     else
-        fprintf(b->o->out, "  %-24s %8.1f %s\n", info->about, l->per_s * 1e-9,
-                info->is_read ? "GB/s" : "GOP/s");
+        fprintf(b->o->out, "  %-24s %8.1f %s%s\n", info->about, l->per_s * 1e-9,
+                info->is_read ? "GB/s" : "GOP/s", doubtful ? " (apart)" : "");
     fflush(b->o->out);
     json_out_obj(&b->json);
     put_str(b, "name", info->name);
     put_str(b, "about", info->about);
     put_str(b, "unit", info->is_read ? "bytes/s" : "ops/s");
-    b->n_apart += l->apart && info->is_read;
     if (l->skipped) {
         put_str(b, "skipped", l->skipped);
     } else {
@@ -245,10 +259,11 @@ int bench_kernels(const struct bench_kernels *o, struct error *err) {
     measure_limits(&b);
     rc = measure_kernels(&b, err);
     if (b.n_apart)
-        fprintf(o->out,
-                "\nThe machine is busy: %zu figures that memory bounds are of threads that never ran at "
-                "the same time, and too high.\n",
-                b.n_apart);
+        fprintf(
+            o->out,
+            "\n(apart): the machine is busy and threads never ran at the same time; %zu figure%s bound by "
+            "memory %s too high.\n",
+            b.n_apart, b.n_apart == 1 ? "" : "s", b.n_apart == 1 ? "is" : "are");
     json_out_obj_end(&b.json);
     if (!rc && !buf_ok(json)) rc = error_set(err, QUIRE_ENOMEM, "no memory for the JSON");
 done:

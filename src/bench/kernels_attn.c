@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { BLOCK = 16, CHUNKS = KERN_ATTN_PARTITION / BLOCK, MAX_QUERIES = 48, DIFFERENT_TOKENS = 512 };
 
@@ -62,15 +61,13 @@ static void fill_kv(struct bench *b, struct attention *a) {
 }
 
 static double one_partition_seconds(struct attention *a) {
-    struct timespec start, end;
     size_t n_parts = a->n_parts;
     a->n_parts = 1;
     attention_share(a, 0, 1);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+    double start = bench_now();
     attention_share(a, 0, 1);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
     a->n_parts = n_parts;
-    return (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9;
+    return bench_elapsed(start);
 }
 
 static void bench_one(struct bench *b, enum kern_kv type, size_t head_dim, size_t n_q) {
@@ -88,7 +85,7 @@ static void bench_one(struct bench *b, enum kern_kv type, size_t head_dim, size_
     a.scratch = bench_carve(b, b->n_threads * n_q * KERN_ATTN_PARTITION * sizeof *a.scratch);
     fill_kv(b, &a);
     fill_floats(&b->fill, a.q, n_q * head_dim);
-    size_t most = (size_t)(0.06 * (double)b->n_threads / one_partition_seconds(&a));
+    size_t most = (size_t)(BENCH_ROUND_SECONDS * (double)b->n_threads / one_partition_seconds(&a));
     if (most < a.n_parts) a.n_parts = most > b->n_threads ? most : b->n_threads;
     snprintf(shape, sizeof shape, "head %zu, %zu tokens, %zu quer%s", head_dim,
              a.n_parts * KERN_ATTN_PARTITION, n_q, n_q == 1 ? "y" : "ies");

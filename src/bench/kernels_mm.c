@@ -4,10 +4,8 @@
 #include "base/error.h"
 #include "base/size.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 struct shape {
     size_t rows, k;
@@ -19,14 +17,11 @@ static const struct shape UP_1500M = {8960, 1536}, DOWN_1500M = {1536, 8960}, UP
 
 enum { DIFFERENT_PANELS = 16, MANY_ROWS = 128 };
 
-/* A slow path is given less, so that a round stays this long. */
-#define ROUND_SECONDS 0.06
-
 struct product {
     const struct kern_mm *mm;
     const struct tensor_type_info *type;
     struct kern_matrix w; /* one of n_matrices that lie one behind the other, like the layers of a model */
-    size_t n_matrices, n_panels, panel_bytes, n_threads;
+    size_t n_matrices, n_panels, panel_bytes;
     char *panels, *file; /* file: rows of the different panels */
     size_t file_row_bytes;
     char *acts;
@@ -35,12 +30,6 @@ struct product {
     float *y, *scratch;
     size_t scratch_floats; /* of a thread */
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void product_share(void *ctx, size_t thread, size_t n_threads) {
     const struct product *p = ctx;
@@ -61,11 +50,8 @@ static void set_rows(struct product *p, size_t n_panels) {
 
 static int product_new(struct bench *b, struct product *p, enum kern_format f, size_t k, struct error *err) {
     const struct tensor_type_info *type = tensor_type_info(f);
-    *p = (struct product){.mm = &b->kern->mm[f],
-                          .type = type,
-                          .n_matrices = 1,
-                          .n_threads = b->n_threads,
-                          .thread_begin = b->kern->thread_begin};
+    *p = (struct product){
+        .mm = &b->kern->mm[f], .type = type, .n_matrices = 1, .thread_begin = b->kern->thread_begin};
     p->w = (struct kern_matrix){.mm = p->mm,
                                 .format = f,
                                 .decode = type->decode,
@@ -108,11 +94,11 @@ static int bench_pack(struct bench *b, enum kern_format f, struct error *err) {
     if (rc) return rc;
     size_t chunk_bytes = p.w.rows * p.file_row_bytes, panel_file_bytes = chunk_bytes / DIFFERENT_PANELS;
     p.panels = bench_carve(b, DIFFERENT_PANELS * p.panel_bytes);
-    double start = now();
+    double start = bench_now();
     pack_panels(&p, 0, DIFFERENT_PANELS, p.file);
-    double panel_s = (now() - start) / DIFFERENT_PANELS;
+    double panel_s = bench_elapsed(start) / DIFFERENT_PANELS;
     size_t most = BENCH_SET_BYTES / (panel_file_bytes + p.panel_bytes);
-    size_t n = (size_t)(ROUND_SECONDS * (double)b->n_threads / panel_s) / DIFFERENT_PANELS;
+    size_t n = (size_t)(BENCH_ROUND_SECONDS * (double)b->n_threads / panel_s) / DIFFERENT_PANELS;
     set_rows(&p, size_min(size_max(n, 1) * DIFFERENT_PANELS, most / DIFFERENT_PANELS * DIFFERENT_PANELS));
     char *chunk = p.file;
     p.file = bench_carve(b, p.n_panels * panel_file_bytes);
@@ -132,16 +118,16 @@ static int bench_pack(struct bench *b, enum kern_format f, struct error *err) {
 
 /* ---- products ---- */
 
-/* Few input rows: matrices enough for a set beyond the caches. Many: one matrix. A slow path gets fewer rows.
- */
+/* Few input rows: matrices enough for a set beyond the caches. Many: one matrix. A slow path
+ * gets fewer rows. */
 static void choose_size(struct bench *b, struct product *p, size_t rows) {
     set_rows(p, DIFFERENT_PANELS);
     p->n_matrices = 1;
     product_share(p, 0, 1);
-    double start = now();
+    double start = bench_now();
     product_share(p, 0, 1);
-    double panel_s = (now() - start) / DIFFERENT_PANELS;
-    size_t most = (size_t)(ROUND_SECONDS * (double)b->n_threads / panel_s);
+    double panel_s = bench_elapsed(start) / DIFFERENT_PANELS;
+    size_t most = (size_t)(BENCH_ROUND_SECONDS * (double)b->n_threads / panel_s);
     size_t n_panels = size_div_up(rows, p->mm->panel_rows), set = n_panels * p->panel_bytes;
     if (most < n_panels)
         n_panels = size_min(size_max(most, size_max(b->n_threads, DIFFERENT_PANELS)), n_panels);

@@ -26,14 +26,23 @@ uint64_t limit_int8_avx2(uint64_t n, float *sink) {
     return n * 12 * 32 * 2;
 }
 
-void limit_read_avx2(const void *p, size_t bytes, float *sink) {
+static inline __attribute__((always_inline)) void read_streams(const char *src, size_t bytes, const size_t n,
+                                                               float *sink) {
     __m256i sum[8];
-    const char *src = p;
-    UNROLL for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
-    for (size_t j = 0; j + 256 <= bytes; j += 256) {
-        UNROLL for (int i = 0; i < 8; i++) {
-            sum[i] = _mm256_add_epi32(sum[i], _mm256_loadu_si256((const void *)(src + j + i * 32)));
+    size_t stream = bytes / n, step = 8 / n * 32;
+    UNROLL for (size_t i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
+    for (size_t j = 0; j < stream; j += step) {
+        UNROLL for (size_t i = 0; i < 8; i++) {
+            const char *at = src + i % n * stream + j + i / n * 32;
+            sum[i] = _mm256_add_epi32(sum[i], _mm256_loadu_si256((const void *)(at)));
         }
     }
-    UNROLL for (int i = 0; i < 8; i++) sink[i] = (float)_mm256_extract_epi32(sum[i], 0);
+    UNROLL for (size_t i = 0; i < 8; i++) sink[i] = (float)_mm256_extract_epi32(sum[i], 0);
+}
+
+void limit_read_avx2(const void *p, size_t bytes, bool streams, float *sink) {
+    if (streams)
+        read_streams(p, bytes, 4, sink);
+    else
+        read_streams(p, bytes, 1, sink);
 }

@@ -24,14 +24,23 @@ uint64_t limit_int8_avx512(uint64_t n, float *sink) {
     return n * 16 * 64 * 2;
 }
 
-void limit_read_avx512(const void *p, size_t bytes, float *sink) {
+static inline __attribute__((always_inline)) void read_streams(const char *src, size_t bytes, const size_t n,
+                                                               float *sink) {
     __m512i sum[8];
-    const char *src = p;
-    UNROLL for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
-    for (size_t j = 0; j + 512 <= bytes; j += 512) {
-        UNROLL for (int i = 0; i < 8; i++) {
-            sum[i] = _mm512_add_epi32(sum[i], _mm512_loadu_si512(src + j + i * 64));
+    size_t stream = bytes / n, step = 8 / n * 64;
+    UNROLL for (size_t i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
+    for (size_t j = 0; j < stream; j += step) {
+        UNROLL for (size_t i = 0; i < 8; i++) {
+            const char *at = src + i % n * stream + j + i / n * 64;
+            sum[i] = _mm512_add_epi32(sum[i], _mm512_loadu_si512(at));
         }
     }
-    UNROLL for (int i = 0; i < 8; i++) sink[i] = _mm512_cvtss_f32(_mm512_cvtepi32_ps(sum[i]));
+    UNROLL for (size_t i = 0; i < 8; i++) sink[i] = _mm512_cvtss_f32(_mm512_cvtepi32_ps(sum[i]));
+}
+
+void limit_read_avx512(const void *p, size_t bytes, bool streams, float *sink) {
+    if (streams)
+        read_streams(p, bytes, 4, sink);
+    else
+        read_streams(p, bytes, 1, sink);
 }

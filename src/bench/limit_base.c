@@ -27,14 +27,23 @@ uint64_t limit_int8_base(uint64_t n, float *sink) {
     return n * 12 * 8 * 2;
 }
 
-void limit_read_base(const void *p, size_t bytes, float *sink) {
+static inline __attribute__((always_inline)) void read_streams(const char *src, size_t bytes, const size_t n,
+                                                               float *sink) {
     __m128i sum[8];
-    const char *src = p;
-    UNROLL for (int i = 0; i < 8; i++) sum[i] = _mm_setzero_si128();
-    for (size_t j = 0; j + 128 <= bytes; j += 128) {
-        UNROLL for (int i = 0; i < 8; i++) {
-            sum[i] = _mm_add_epi32(sum[i], _mm_loadu_si128((const void *)(src + j + i * 16)));
+    size_t stream = bytes / n, step = 8 / n * 16;
+    UNROLL for (size_t i = 0; i < 8; i++) sum[i] = _mm_setzero_si128();
+    for (size_t j = 0; j < stream; j += step) {
+        UNROLL for (size_t i = 0; i < 8; i++) {
+            const char *at = src + i % n * stream + j + i / n * 16;
+            sum[i] = _mm_add_epi32(sum[i], _mm_loadu_si128((const void *)(at)));
         }
     }
-    UNROLL for (int i = 0; i < 8; i++) sink[i] = (float)_mm_cvtsi128_si32(sum[i]);
+    UNROLL for (size_t i = 0; i < 8; i++) sink[i] = (float)_mm_cvtsi128_si32(sum[i]);
+}
+
+void limit_read_base(const void *p, size_t bytes, bool streams, float *sink) {
+    if (streams)
+        read_streams(p, bytes, 4, sink);
+    else
+        read_streams(p, bytes, 1, sink);
 }

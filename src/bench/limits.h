@@ -57,7 +57,8 @@ void cpu_name(char name[64]);
 /* limit_*.c: n rounds of independent instructions; returns the operations. sink [16] keeps the results alive.
  */
 typedef uint64_t limit_ops(uint64_t n, float *sink);
-typedef void limit_read(const void *p, size_t bytes, float *sink); /* bytes: a multiple of 512 */
+/* Sums bytes, a multiple of 512, in order or in four streams by turns: machines differ in what is faster. */
+typedef void limit_read(const void *p, size_t bytes, bool streams, float *sink);
 
 limit_ops limit_f32_base, limit_int8_base;
 limit_read limit_read_base;

@@ -76,7 +76,7 @@ struct kern_mm {
 struct kern_matrix {
     const struct kern_mm *mm;
     enum kern_format format;         /* of the source */
-    kern_decode *decode;             /* of the source format; used where weights are packed as floats */
+    kern_decode *decode;             /* of the source format */
     size_t block_elems, block_bytes; /* of the source format */
     size_t rows, k;
     const void *panels; /* [ceil(rows / panel_rows)] of panel_bytes, 64-byte aligned */
@@ -168,7 +168,8 @@ struct kern {
     double (*softmax_terms)(float *p, const float *x, size_t n, float max, float inv_temperature);
 };
 
-/* Tables that this build has, NULL if the machine or system lacks the instruction set. */
+/* Tables that this build has, NULL if the machine or system lacks the instruction set. "avx512" has another
+ * product of BF16 weights, by name and by bits, where the processor's instruction for it is fast. */
 const struct kern *kern_table(enum kern_isa isa);
 /* The best table of this machine, no better than `limit` ("ref", "avx2", "avx512", "amx"; NULL or "" = no
  * limit). NULL when the name is unknown. An "amx" limit gives the best table up to it. */

@@ -7,6 +7,13 @@
         .panel_bytes = ref_mm_file_panel_bytes, .pack = ref_mm_file_pack,                                    \
         .unpack_row = ref_mm_file_unpack_row, .run = ref_mm_q8_run                                           \
     }
+/* Products with rows kept as in the file, as float when used. */
+#define FILE_FAMILY(label)                                                                                   \
+    {                                                                                                        \
+        .name = label, .act = KERN_ACT_F32, .panel_rows = 1, .k_multiple = 1,                                \
+        .panel_bytes = ref_mm_file_panel_bytes, .pack = ref_mm_file_pack,                                    \
+        .unpack_row = ref_mm_file_unpack_row, .run = ref_mm_file_run                                         \
+    }
 #define FLOAT_FAMILY(label, act_kind)                                                                        \
     {                                                                                                        \
         .name = label, .act = act_kind, .panel_rows = 1, .k_multiple = 1,                                    \
@@ -22,6 +29,8 @@ const struct kern kern_table_ref = {
             [KERN_F32] = FLOAT_FAMILY("f32, ref", KERN_ACT_F32),
             [KERN_F16] = FLOAT_FAMILY("f16, ref", KERN_ACT_F16),
             [KERN_BF16] = FLOAT_FAMILY("bf16, ref", KERN_ACT_BF16),
+            [KERN_F8_E4M3] = FILE_FAMILY("f8_e4m3 x f32, ref"),
+            [KERN_F8_E5M2] = FILE_FAMILY("f8_e5m2 x f32, ref"),
             [KERN_Q4_0] = Q8_FAMILY("q4_0 x q8, ref", 32),
             [KERN_Q4_1] = Q8_FAMILY("q4_1 x q8, ref", 32),
             [KERN_Q5_0] = Q8_FAMILY("q5_0 x q8, ref", 32),

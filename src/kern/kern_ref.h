@@ -17,6 +17,9 @@ size_t ref_mm_file_panel_bytes(const struct kern_matrix *w);
 void ref_mm_file_pack(const struct kern_matrix *w, void *panel, const void *rows, size_t row_bytes,
                       size_t n_rows);
 void ref_mm_file_unpack_row(const struct kern_matrix *w, float *dst, const void *panel, size_t r);
+void ref_mm_file_run(const struct kern_matrix *w, float *y, size_t y_stride, size_t first_panel,
+                     size_t n_panels, const void *acts, size_t act_row_bytes, size_t m, bool add,
+                     float *scratch);
 void ref_mm_q8_run(const struct kern_matrix *w, float *y, size_t y_stride, size_t first_panel,
                    size_t n_panels, const void *acts, size_t act_row_bytes, size_t m, bool add,
                    float *scratch);
@@ -58,7 +61,8 @@ void ref_logits_scan(const float *x, size_t n, float *max, size_t *argmax, bool 
 double ref_log_sum_exp(const float *x, size_t n, float max);
 double ref_softmax_terms(float *p, const float *x, size_t n, float max, float inv_temperature);
 
-/* The tables. */
-extern const struct kern kern_table_ref, kern_table_avx2, kern_table_avx512, kern_table_amx;
+/* The tables. kern_table_avx512_bf16 differs from kern_table_avx512 in BF16 weights only. */
+extern const struct kern kern_table_ref, kern_table_avx2, kern_table_avx512, kern_table_avx512_bf16,
+    kern_table_amx;
 
 #endif

@@ -34,6 +34,16 @@ static void dot_rows(float *y, size_t y_stride, const float *weights, size_t k, 
     }
 }
 
+void ref_mm_file_run(const struct kern_matrix *w, float *y, size_t y_stride, size_t first_panel,
+                     size_t n_panels, const void *acts, size_t act_row_bytes, size_t m, bool add,
+                     float *scratch) {
+    size_t panel_bytes = ref_mm_file_panel_bytes(w);
+    for (size_t p = 0; p < n_panels; p++) {
+        w->decode(scratch, (const char *)w->panels + (first_panel + p) * panel_bytes, w->k / w->block_elems);
+        dot_rows(y + p, y_stride, scratch, w->k, acts, act_row_bytes, m, add);
+    }
+}
+
 /* ---- block formats by 8-bit inputs ---- */
 
 /* sum over half blocks of d * scale * sum(q * x) + m * scale * sum(x); the inner sums are exact integers.

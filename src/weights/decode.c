@@ -34,6 +34,24 @@ void decode_bf16(float *dst, const void *src, size_t n_blocks) {
     for (size_t i = 0; i < n_blocks; i++) dst[i] = half_bf16_f32(load_u16(p + 2 * i));
 }
 
+/* The 8-bit floats of the OCP 8-bit floating point specification 1.0. E4M3: exponent bias 7, no infinity, all
+ * ones is NaN. */
+void decode_f8_e4m3(float *dst, const void *src, size_t n_blocks) {
+    const uint8_t *p = src;
+    for (size_t i = 0; i < n_blocks; i++) {
+        uint32_t magnitude = p[i] & 0x7f, sign = p[i] >> 7;
+        float v = half_bits_f32(magnitude << 20) * 0x1p120f; /* the exponent's bias is 127 there */
+        if (magnitude == 0x7f) v = half_bits_f32(0x7fc00000);
+        dst[i] = sign ? -v : v;
+    }
+}
+
+/* E5M2: the upper byte of binary16 */
+void decode_f8_e5m2(float *dst, const void *src, size_t n_blocks) {
+    const uint8_t *p = src;
+    for (size_t i = 0; i < n_blocks; i++) dst[i] = half_f16_f32((uint16_t)(p[i] << 8));
+}
+
 /* ---- 32 elements. A byte of q holds element j in its low and element j + 16 in its high nibble. ---- */
 
 /* d; q[16]: d * (q - 8) */

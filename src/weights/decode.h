@@ -8,6 +8,8 @@
 void decode_f32(float *dst, const void *src, size_t n_blocks);
 void decode_f16(float *dst, const void *src, size_t n_blocks);
 void decode_bf16(float *dst, const void *src, size_t n_blocks);
+void decode_f8_e4m3(float *dst, const void *src, size_t n_blocks);
+void decode_f8_e5m2(float *dst, const void *src, size_t n_blocks);
 void decode_q4_0(float *dst, const void *src, size_t n_blocks);
 void decode_q4_1(float *dst, const void *src, size_t n_blocks);
 void decode_q5_0(float *dst, const void *src, size_t n_blocks);

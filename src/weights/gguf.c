@@ -353,7 +353,7 @@ static int read_type(struct reader *r, struct tensor *t) {
     uint32_t type;
     int rc = read_u32(r, "the type", &type);
     if (rc) return rc;
-    const struct tensor_type_info *info = tensor_type_info(type);
+    const struct tensor_type_info *info = type < TENSOR_GGUF_END ? tensor_type_info(type) : NULL;
     if (!info) return error_set(r->err, QUIRE_EFORMAT, "type %" PRIu32 " is unknown", type);
     if (!info->block_elems || (!info->decodable && !r->w->any_type)) {
         return error_set(r->err, QUIRE_EUNSUPPORTED, "type %s is not supported: %s", info->name,

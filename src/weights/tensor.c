@@ -8,7 +8,7 @@
 #define REMOVED(name, instead)                                                                               \
     { name, 0, 0, false, "it was removed from GGUF; " instead, NULL }
 
-/* Ids, names and sizes as in the GGUF specification and ggml. */
+/* Ids, names and sizes as in the GGUF specification and ggml; names of 8-bit floats as in safetensors. */
 static const struct tensor_type_info TYPES[] = {
     [TENSOR_F32] = DECODED("F32", 1, 4, decode_f32),
     [TENSOR_F16] = DECODED("F16", 1, 2, decode_f16),
@@ -53,6 +53,8 @@ static const struct tensor_type_info TYPES[] = {
     [40] = KNOWN("NVFP4", 64, 36, "use Q4_K or Q8_0"),
     [41] = KNOWN("Q1_0", 128, 18, "use Q2_K"),
     [42] = KNOWN("Q2_0", 64, 18, "use Q2_K"),
+    [TENSOR_F8_E4M3] = DECODED("F8_E4M3", 1, 1, decode_f8_e4m3),
+    [TENSOR_F8_E5M2] = DECODED("F8_E5M2", 1, 1, decode_f8_e5m2),
 };
 
 _Static_assert(sizeof TYPES / sizeof *TYPES <= TENSOR_TYPE_END, "ids stay below TENSOR_TYPE_END");

@@ -1,4 +1,5 @@
-/* Tensors as model files describe them, and the element formats they use (ids as GGUF has them). */
+/* Tensors as model files describe them, and the element formats they use. Ids below TENSOR_GGUF_END are GGUF's;
+ * above are formats that GGUF does not have. */
 #ifndef WEIGHTS_TENSOR_H
 #define WEIGHTS_TENSOR_H
 
@@ -23,6 +24,9 @@ enum tensor_type {
     TENSOR_IQ4_XS = 23,
     TENSOR_BF16 = 30,
     TENSOR_MXFP4 = 39,
+    TENSOR_GGUF_END = 60,
+    TENSOR_F8_E4M3 = 62,
+    TENSOR_F8_E5M2 = 63,
     TENSOR_TYPE_END = 64 /* ids are below this */
 };
 

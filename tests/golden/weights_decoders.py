@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/data/weights/decoders.bin, f16.crc and types.txt: what the gguf package says about element formats.
+"""Makes tests/data/weights/decoders.bin, f16.crc and types.txt: what the gguf package says about element formats,
+and ml_dtypes about 8-bit floats.
 
 decoders.bin holds, for each format, u32 type, u32 n_blocks, the blocks, and their elements as float32. Blocks are extreme and
 random bits; the expected floats are the package's.
@@ -9,6 +10,7 @@ import sys
 import zlib
 
 import gguf
+import ml_dtypes
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
@@ -17,6 +19,8 @@ FORMATS = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K",
 # offsets of the binary16 scales in a block
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
           "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0]}
+# formats that GGUF does not have: id in src/weights/tensor.h, and the type; all 256 values
+FLOAT8 = {62: ml_dtypes.float8_e4m3fn, 63: ml_dtypes.float8_e5m2}
 EXTREME_F16 = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x3C00]
 
 
@@ -49,6 +53,9 @@ def write_decoders(folder):
         with np.errstate(all="ignore"):
             floats = gguf.dequantize(blocks, Type[name]).astype(np.float32)
         out += np.array([Type[name].value, len(blocks)], np.uint32).tobytes() + blocks.tobytes() + floats.tobytes()
+    for ident, dtype in FLOAT8.items():
+        values = np.arange(256, dtype=np.uint8)
+        out += np.array([ident, 256], np.uint32).tobytes() + values.tobytes() + values.view(dtype).astype(np.float32).tobytes()
     (folder / "decoders.bin").write_bytes(out)
 
 

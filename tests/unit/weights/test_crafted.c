@@ -358,6 +358,7 @@ static const struct crafted CASES[] = {
      "\"crafted\"|4294967295 dimensions"},
 
     {"type 43", build_type, 43, 0, QUIRE_EFORMAT, "\"crafted\"|type 43 is unknown"},
+    {"type 62", build_type, 62, 0, QUIRE_EFORMAT, "\"crafted\"|type 62 is unknown"}, /* not GGUF's */
     {"type 200", build_type, 200, 0, QUIRE_EFORMAT, "\"crafted\"|type 200 is unknown"},
     {"type 2^32 - 1", build_type, UINT32_MAX, 0, QUIRE_EFORMAT, "\"crafted\"|type 4294967295 is unknown"},
     {"Q4_2", build_type, 4, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|Q4_2|removed from GGUF|use Q4_0"},
