@@ -55,19 +55,29 @@ struct backend_kv_layout {
 struct backend_attention {
     size_t group, layer; /* KV group, and index of the layer within it */
     size_t n_heads, n_kv_heads, head_dim;
-    float scale, soft_cap; /* soft_cap 0 = none */
-    size_t window;         /* positions attended, the own one included; 0 = all */
+    float scale, soft_cap;              /* soft_cap 0 = none */
+    size_t window;                      /* positions attended, the own one included; 0 = all */
+    const struct backend_buffer *sinks; /* [n_heads] or NULL: one more score of each head, see kern.h */
 };
 
 struct backend_rope {
-    const struct backend_buffer *table; /* [n_positions][n_rot]: n_rot / 2 cosines, then n_rot / 2 sines */
+    const struct backend_buffer *table; /* [n_positions][n_rot]: n_rot / 2 cosines, then n_rot / 2 sines;
+                                           NULL: nothing is rotated */
     size_t n_rot;
     bool interleaved;                             /* pairs (2i, 2i + 1) instead of (i, i + n_rot / 2) */
-    const struct backend_buffer *q_norm, *k_norm; /* [head_dim] or NULL */
+    const struct backend_buffer *q_norm, *k_norm; /* RMS norm before the rotation, or NULL: of each head
+                                                     [head_dim], or */
+    bool norm_rows;                               /* of all heads together [n_heads * head_dim] */
     float norm_eps;
 };
 
-enum backend_activation { BACKEND_SWIGLU };
+enum backend_activation {
+    BACKEND_SWIGLU,
+    BACKEND_GEGLU,         /* tanh form */
+    BACKEND_SWIGLU_CLAMPED /* GPT-OSS, see below and kern.h */
+};
+#define BACKEND_CLAMPED_ALPHA 1.702f
+#define BACKEND_CLAMPED_LIMIT 7.0f
 
 /* What a product multiplies, made from rows at hand on the way to its packed form. At most one of norm and up
  * is set. */
@@ -77,6 +87,30 @@ struct backend_input {
     float norm_eps;
     const struct backend_buffer *up; /* [n_rows][width] or NULL: the input is activation(x) * up */
     enum backend_activation activation;
+};
+
+/* How a block's output x joins the rows it came from: y += scale * sigmoid(gate) * norm(x). */
+struct backend_residual {
+    const struct backend_buffer *norm; /* [width] or NULL: weights of an RMS norm */
+    float norm_eps, scale;
+    const struct backend_buffer *gate; /* [n_rows] or NULL */
+};
+
+enum backend_gating {
+    BACKEND_GATE_SOFTMAX, /* weights: softmax over all experts */
+    BACKEND_GATE_SELECTED /* softmax over the selected ones */
+};
+
+/* A layer's experts (Shazeer et al. 2017): each row goes to the n_used of the largest logits, the lower index
+ * where two are equal. Experts of one kind have one shape and format. */
+struct backend_experts {
+    size_t n_experts, n_used;
+    enum backend_gating gating;
+    bool normalise; /* the weights of a row are divided by their sum */
+    float scale;    /* then multiplied by this */
+    enum backend_activation activation;
+    const struct backend_matrix *const *gate, *const *up, *const *down; /* [n_experts] */
+    const struct backend_buffer *gate_bias, *up_bias, *down_bias;       /* [n_experts][rows] or NULL */
 };
 
 struct backend_ops {
@@ -129,9 +163,16 @@ struct backend_ops {
     void (*matmul)(struct backend *b, struct backend_buffer *const *y, const struct backend_matrix *const *w,
                    const struct backend_buffer *const *bias, size_t n_outputs,
                    const struct backend_input *input, size_t n_rows, bool add);
-    /* Rotates q and k in place, then stores k and v of each row in its slot. table: [max_positions][n_rot]
-     * cosines and sines, see backend_rope. norms: per-head RMS norm weights of q and k before rotation, NULL
-     * = none. */
+    /* y[row] = sum over the row's experts, in ascending order, of
+     * weight * (down · (activation(gate · input) * (up · input))). logits: the router's, [n_rows][n_experts].
+     * The cost follows the experts in use: rows are grouped by expert. y is not the input's x. */
+    void (*experts)(struct backend *b, struct backend_buffer *y, const struct backend_experts *e,
+                    const struct backend_buffer *logits, const struct backend_input *input, size_t n_rows);
+    void (*residual)(struct backend *b, struct backend_buffer *y, const struct backend_buffer *x,
+                     const struct backend_residual *r, size_t n_rows, size_t width);
+    /* y = cap * tanh(y / cap) */
+    void (*soft_cap)(struct backend *b, struct backend_buffer *y, float cap, size_t n_rows, size_t width);
+    /* Norms and rotates q and k in place, then stores k and v of each row in its slot. */
     void (*rope_kv_write)(struct backend *b, struct backend_buffer *q, struct backend_buffer *k,
                           const struct backend_buffer *v, const struct backend_rope *rope,
                           const struct backend_attention *a, struct backend_kv *kv, const struct batch *batch,
@@ -163,6 +204,8 @@ struct backend_cpu_options {
     size_t max_width;                              /* widest row of any operation's input, for scratch */
     size_t max_positions, max_heads, max_head_dim; /* for attention scratch */
     size_t max_vocab;                              /* for sampling scratch */
+    size_t max_experts, max_experts_used;          /* 0 = none */
+    size_t max_expert_width;                       /* rows of an expert's gate */
 };
 int backend_cpu_open(const struct backend_cpu_options *options, struct backend **out, struct error *err);
 /* Scratch memory it holds for these options (part of the memory plan). */

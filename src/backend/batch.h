@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BATCH_MAX_GROUPS 4
+#define BATCH_MAX_GROUPS 8
 
 /* Rows [first_row, first_row + n_rows) belong to one sequence, in position order. Pages of a group:
  * table[g][i] holds logical positions [i * block_tokens, (i + 1) * block_tokens); entries a window no longer

@@ -83,11 +83,12 @@ static void partition(const struct kern_attn_job *job, enum kern_kv type) {
 }
 
 void ref_attn_combine(float *out, const float *max, const float *sum, const float *acc, size_t stride,
-                      size_t n_parts, size_t head_dim) {
-    float largest = -INFINITY;
+                      size_t n_parts, float sink, size_t head_dim) {
+    float largest = sink;
     for (size_t i = 0; i < n_parts; i++) largest = max[i] > largest ? max[i] : largest;
     double total = 0.0;
     for (size_t i = 0; i < n_parts; i++) total += exp((double)max[i] - largest) * sum[i];
+    if (sink > -INFINITY) total += exp((double)sink - largest);
     for (size_t d = 0; d < head_dim; d++) {
         double x = 0.0;
         for (size_t i = 0; i < n_parts; i++) x += exp((double)max[i] - largest) * acc[i * stride + d];

@@ -141,9 +141,10 @@ struct kern {
 
     struct kern_attn attn[KERN_KV_TYPES];
     /* out [head_dim] = the n_parts partitions combined in order and normalised; out is not part of acc.
-     * Part i: max[i], sum[i], acc + i * stride. */
+     * Part i: max[i], sum[i], acc + i * stride. sink: one more score, after the last part, that takes weight
+     * and adds nothing (attention sinks, Xiao et al. 2024); -INFINITY = none. */
     void (*attn_combine)(float *out, const float *max, const float *sum, const float *acc, size_t stride,
-                         size_t n_parts, size_t head_dim);
+                         size_t n_parts, float sink, size_t head_dim);
 
     /* y = x / sqrt(mean(x^2) + eps) * w (Zhang and Sennrich 2019) */
     void (*rms_norm)(float *y, const float *x, const float *w, size_t n, float eps);
@@ -153,6 +154,14 @@ struct kern {
     void (*rope)(float *x, const float *cos_sin, size_t n_rot, bool interleaved);
     /* y = silu(gate) * up (Shazeer 2020) */
     void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
+    /* y = gelu(gate) * up, gelu(g) = g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3)))
+     * (Hendrycks and Gimpel 2016; Shazeer 2020) */
+    void (*geglu)(float *y, const float *gate, const float *up, size_t n);
+    /* y = g * sigmoid(alpha * g) * (u + 1), g = min(gate, limit), u = up within [-limit, limit] (GPT-OSS
+     * model card, 2025) */
+    void (*swiglu_clamped)(float *y, const float *gate, const float *up, size_t n, float alpha, float limit);
+    /* y = cap * tanh(y / cap) */
+    void (*soft_cap)(float *y, float cap, size_t n);
     void (*add)(float *y, const float *x, size_t n); /* y += x */
     void (*scale)(float *y, float a, size_t n);
     /* Rounds to bf16 or f16 precision in place; F32: nothing. */

@@ -48,12 +48,15 @@ void ref_attn_partition_f32(const struct kern_attn_job *job);
 void ref_attn_partition_f16(const struct kern_attn_job *job);
 void ref_attn_partition_bf16(const struct kern_attn_job *job);
 void ref_attn_combine(float *out, const float *max, const float *sum, const float *acc, size_t stride,
-                      size_t n_parts, size_t head_dim);
+                      size_t n_parts, float sink, size_t head_dim);
 
 /* ops_ref.c */
 void ref_rms_norm(float *y, const float *x, const float *w, size_t n, float eps);
 void ref_rope(float *x, const float *cos_sin, size_t n_rot, bool interleaved);
 void ref_swiglu(float *y, const float *gate, const float *up, size_t n);
+void ref_geglu(float *y, const float *gate, const float *up, size_t n);
+void ref_swiglu_clamped(float *y, const float *gate, const float *up, size_t n, float alpha, float limit);
+void ref_soft_cap(float *y, float cap, size_t n);
 void ref_add(float *y, const float *x, size_t n);
 void ref_scale(float *y, float a, size_t n);
 void ref_round_to(float *x, enum kern_act type, size_t n);

@@ -24,6 +24,25 @@ void ref_swiglu(float *y, const float *gate, const float *up, size_t n) {
     for (size_t i = 0; i < n; i++) y[i] = (float)(gate[i] / (1.0 + exp(-(double)gate[i])) * up[i]);
 }
 
+void ref_geglu(float *y, const float *gate, const float *up, size_t n) {
+    for (size_t i = 0; i < n; i++) { /* (1 + tanh(z)) / 2 = 1 / (1 + exp(-2 z)) */
+        double g = gate[i], z = sqrt(2.0 / M_PI) * (g + 0.044715 * g * g * g);
+        y[i] = (float)(g / (1.0 + exp(-2.0 * z)) * up[i]);
+    }
+}
+
+void ref_swiglu_clamped(float *y, const float *gate, const float *up, size_t n, float alpha, float limit) {
+    for (size_t i = 0; i < n; i++) { /* NaN passes */
+        double g = gate[i] > limit ? limit : gate[i];
+        double u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+        y[i] = (float)(g / (1.0 + exp(-alpha * g)) * (u + 1.0));
+    }
+}
+
+void ref_soft_cap(float *y, float cap, size_t n) {
+    for (size_t i = 0; i < n; i++) y[i] = (float)(cap * tanh((double)y[i] / cap));
+}
+
 void ref_add(float *y, const float *x, size_t n) {
     for (size_t i = 0; i < n; i++) y[i] += x[i];
 }

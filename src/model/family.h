@@ -8,12 +8,12 @@
 /* Weights of a layer, then those of the whole model. A family may lack some. */
 enum model_weight {
     W_ATTN_NORM,
-    W_ATTN_Q,
+    W_ATTN_Q, /* Q, K and V follow one another: one tensor may hold all three */
     W_ATTN_K,
     W_ATTN_V,
     W_ATTN_OUT,
     W_FFN_NORM,
-    W_FFN_GATE,
+    W_FFN_GATE, /* likewise gate and up */
     W_FFN_UP,
     W_FFN_DOWN,
     W_ATTN_Q_BIAS,
@@ -25,23 +25,61 @@ enum model_weight {
     W_FFN_DOWN_BIAS,
     W_ATTN_Q_NORM,
     W_ATTN_K_NORM,
+    W_ATTN_SINKS,
+    W_ATTN_POST_NORM,
+    W_FFN_POST_NORM,
+    W_ROUTER,
+    W_ROUTER_BIAS,
+    W_EXPERT_GATE,
+    W_EXPERT_UP,
+    W_EXPERT_DOWN,
+    W_EXPERT_GATE_BIAS,
+    W_EXPERT_UP_BIAS,
+    W_EXPERT_DOWN_BIAS,
+    W_SHARED_ROUTER,
+    W_SHARED_GATE,
+    W_SHARED_UP,
+    W_SHARED_DOWN,
     W_LAYER_END,
     W_TOKEN_EMBD = W_LAYER_END,
     W_OUTPUT_NORM,
     W_OUTPUT,
-    W_ROPE_FREQS,
+    W_ROPE_FREQS, /* these make tables of angles */
+    W_ROPE_LONG,
+    W_ROPE_SHORT,
     W_END
 };
 
 /* Sizes that shapes are made of. */
-enum model_dim { D_ONE, D_EMBD, D_FF, D_VOCAB, D_HEADS, D_KV_HEADS, D_HEAD_DIM, D_ROT_PAIRS };
+enum model_dim {
+    D_NONE,
+    D_ONE, /* as rows: the tensor is a vector */
+    D_ROW, /* as rows: a matrix of one row */
+    D_EMBD,
+    D_FF,
+    D_VOCAB,
+    D_HEADS, /* these two count in elements: heads * head_dim */
+    D_KV_HEADS,
+    D_HEAD_DIM,
+    D_HEAD_COUNT,
+    D_ROT_PAIRS,
+    D_EXPERTS,
+    D_EXPERT_FF,
+    D_SHARED_FF
+};
+
+/* Layers that have a tensor. */
+enum tensor_layers { IN_ALL, IN_DENSE, IN_ROUTED, IN_SHARED /* routed, with shared experts */ };
 
 struct tensor_rule {
     enum model_weight weight;
     const char *name; /* of a layer's: what follows "blk.N." */
-    enum model_dim rows,
-        cols; /* rows D_ONE: a vector. D_HEADS and D_KV_HEADS count in elements: heads * head_dim */
+    enum model_dim rows, cols;
     bool optional;
+    enum tensor_layers layers;
+    bool each_expert; /* one such matrix or vector for each expert, one after the other */
+    enum model_dim
+        more[2]; /* rows of the weights that follow `weight` in the same tensor, D_NONE = no more */
 };
 
 enum key_use {
@@ -58,19 +96,35 @@ struct key_rule {
 
 struct model_family {
     const char *name; /* general.architecture */
-    bool rope_interleaved;
-    enum backend_activation activation;
     const struct tensor_rule *tensors;
     size_t n_tensors;
-    const struct key_rule *keys;
+    const struct key_rule *keys; /* beside the standard ones, which they override */
     size_t n_keys;
+    enum backend_activation activation;
+    bool rope_interleaved;
+    bool post_norms, qk_norm_rows;
+    bool embed_by_width;     /* embeddings are multiplied by sqrt(n_embd) */
+    size_t window_period;    /* with a window: every so many layers, the last attends to all; 0 = none does */
+    double window_rope_base; /* preset for layers with a window; 0 = as the others, scaling and all */
+    bool window_rope_plain;  /* those layers do without rope scaling */
+    size_t no_rope_period;   /* every so many layers, the last rotates nothing; 0 = all rotate */
+    size_t scaled_by_width[2]; /* models of so many layers scale scores by 1 / sqrt(n_embd / n_heads) */
+    bool yarn_fractional;      /* see model_rope */
+    enum backend_gating gating;
+    bool normalise_experts;
 };
 
 const struct model_family *model_family(const char *name, size_t len); /* NULL if unknown */
 /* "llama, ..." for messages */
 void model_family_names(char *out, size_t size);
+#define MODEL_FAMILY_NAMES_BYTES 512
+
+/* The rule of a key, given what follows "FAMILY."; NULL: unknown. */
+const struct key_rule *model_key_rule(const struct model_family *family, const char *name);
 
 size_t model_dim(const struct model_spec *spec, enum model_dim dim);
+/* Weights in a tensor, 1 to 3. */
+size_t tensor_rule_parts(const struct tensor_rule *rule);
 
 /* The rule of a tensor and its layer (0 for a weight of the whole model); NULL: not part of this family. */
 const struct tensor_rule *model_tensor_rule(const struct model_family *family, const struct model_spec *spec,

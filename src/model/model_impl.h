@@ -8,14 +8,15 @@
 
 #include <stdatomic.h>
 
-/* One weight: a matrix, or a vector in a buffer; both NULL when the family or the file has none. */
+/* One weight: a matrix, a matrix for each expert, or a vector in a buffer; all NULL when the family or the
+ * file has none. */
 struct weight {
-    struct backend_matrix *matrix;
+    struct backend_matrix *matrix, **experts; /* experts: [spec.experts.n] */
     struct backend_buffer *vector;
 };
 
-/* Activations of one row panel, [max_rows][width] float. `mixed` is the normalised input of a block, then the
- * output of attention. */
+/* Activations of one row panel, [max_rows][width] float; no bytes for what a family does not use. `mixed` is
+ * the output of attention, `out` that of a block before it joins x. */
 enum panel {
     PANEL_X,
     PANEL_MIXED,
@@ -24,10 +25,13 @@ enum panel {
     PANEL_V,
     PANEL_GATE,
     PANEL_UP,
-    PANEL_KEPT,   /* [max_kept_rows][n_embd] */
-    PANEL_LOGITS, /* [max_logit_rows][n_vocab] */
-    PANEL_ROPE,   /* [max_model_len][n_rot] */
-    PANEL_END
+    PANEL_OUT,
+    PANEL_ROUTER,        /* [max_rows][experts.n] */
+    PANEL_SHARED_ROUTER, /* [max_rows][1] */
+    PANEL_KEPT,          /* [max_kept_rows][n_embd] */
+    PANEL_LOGITS,        /* [max_logit_rows][n_vocab] */
+    PANEL_ROPE,          /* [max_model_len][n_rot], for each of spec.ropes */
+    PANEL_END = PANEL_ROPE + MODEL_ROPES
 };
 
 struct model {
@@ -41,7 +45,22 @@ struct model {
     char numerics_id[33];
 };
 
-/* Angle per position of each pair, [n_rot / 2]. factors: per-pair divisors of ROPE_FACTORS, else NULL. */
+/* What a model of this description and these options takes. */
+struct plan {
+    size_t max_model_len, max_rows, max_logit_rows, max_kept_rows;
+};
+int model_plan(const struct model_spec *s, const struct backend *b, const struct model_options *o,
+               struct plan *out, struct error *err);
+/* SIZE_MAX when it does not fit. */
+size_t model_panel_bytes(const struct model_spec *s, const struct plan *plan, enum panel p);
+/* Part `part` of a tensor, and expert `expert` of it, as the backend wants it but for its rows, which begin
+ * at *first_row of the tensor's. 0 and 0 for a plain matrix. */
+struct backend_tensor model_tensor_part(const struct model_spec *s, const struct tensor_rule *rule,
+                                        const struct tensor *t, size_t part, size_t expert,
+                                        size_t *first_row);
+
+/* Angle per position of each pair, [n_rot / 2]. factors: per-pair divisors of ROPE_FACTORS and ROPE_LONG,
+ * else NULL. */
 void rope_frequencies(double *out, const struct model_rope *rope, const float *factors);
 /* Rows [first, first + n) of a table [n_positions][n_rot]: n_rot / 2 cosines, then the sines. */
 void rope_fill(float *table, size_t first, size_t n, const struct model_rope *rope,

@@ -12,8 +12,9 @@ static double yarn_pair(const struct model_rope *r, double rotations) {
 
 /* Share of interpolation in pair i: 0 for pairs that turn fast, 1 for those that turn slowly. */
 static double yarn_ramp(const struct model_rope *r, size_t i) {
-    double low = fmax(floor(yarn_pair(r, r->beta_fast)), 0.0);
-    double high = fmin(ceil(yarn_pair(r, r->beta_slow)), (double)r->n_rot - 1.0);
+    double low = yarn_pair(r, r->beta_fast), high = yarn_pair(r, r->beta_slow);
+    low = fmax(r->fractional ? low : floor(low), 0.0);
+    high = fmin(r->fractional ? high : ceil(high), (double)r->n_rot - 1.0);
     if (high <= low) high = low + 0.001;
     double ramp = fmin(fmax(((double)i - low) / (high - low), 0.0), 1.0);
     return 1.0 - (1.0 - ramp) * r->ext_factor;
@@ -24,7 +25,8 @@ static double frequency(const struct model_rope *r, size_t i, const float *facto
     switch (r->scaling) {
     case ROPE_NONE: return f;
     case ROPE_LINEAR: return f / r->factor;
-    case ROPE_FACTORS: return f / factors[i];
+    case ROPE_FACTORS:
+    case ROPE_LONG: return f / factors[i];
     case ROPE_YARN: {
         double ramp = yarn_ramp(r, i);
         return f / r->factor * ramp + f * (1.0 - ramp);
@@ -33,8 +35,9 @@ static double frequency(const struct model_rope *r, size_t i, const float *facto
     return f;
 }
 
-/* YaRN sharpens attention by scaling queries and keys, here through the table. */
+/* YaRN and LongRoPE sharpen attention by scaling queries and keys, here through the table. */
 static double magnitude(const struct model_rope *r) {
+    if (r->scaling == ROPE_LONG) return r->attn_factor;
     if (r->scaling != ROPE_YARN) return 1.0;
     bool scaled = r->ext_factor != 0.0 && r->factor > 1.0;
     return r->attn_factor * (scaled ? 0.1 * log(r->factor) + 1.0 : 1.0);

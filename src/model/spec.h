@@ -1,4 +1,4 @@
-/* What makes one decoder differ from another, as data. A family is a row of the table in spec.c: how its
+/* What makes one decoder differ from another, as data. A family is a row of the table in family.c: how its
  * metadata keys and tensor names map to this description. The forward pass reads only this. */
 #ifndef MODEL_SPEC_H
 #define MODEL_SPEC_H
@@ -16,7 +16,9 @@ enum rope_scaling {
     ROPE_NONE,
     ROPE_LINEAR,
     ROPE_YARN,
-    ROPE_FACTORS /* per-pair divisors from a tensor (Llama 3.x) */
+    ROPE_FACTORS, /* per-pair divisors from a tensor (Llama 3.x) */
+    ROPE_LONG     /* one set of divisors for models opened with a length beyond the original context, one for
+                     others (LongRoPE, Ding et al. 2024) */
 };
 
 struct model_rope {
@@ -24,9 +26,11 @@ struct model_rope {
     size_t n_rot;
     bool interleaved;
     enum rope_scaling scaling;
-    double factor;                                        /* linear, yarn */
-    size_t original_context;                              /* yarn */
-    double attn_factor, beta_fast, beta_slow, ext_factor; /* yarn (Peng et al. 2023) */
+    double factor;                           /* linear, yarn */
+    size_t original_context;                 /* yarn, long */
+    double attn_factor;                      /* yarn, long: scales queries and keys */
+    double beta_fast, beta_slow, ext_factor; /* yarn (Peng et al. 2023) */
+    bool fractional;                         /* yarn: the ramp's ends are not rounded to pairs */
 };
 
 struct model_kv_group {
@@ -34,9 +38,22 @@ struct model_kv_group {
     size_t window; /* 0 = full attention; else positions kept */
 };
 
+#define MODEL_ROPES   2 /* of layers with full attention; of those with a window */
+#define MODEL_NO_ROPE MODEL_ROPES
+
 struct model_layer {
     size_t kv_group, kv_layer; /* group, and index of the layer within it */
     size_t window;             /* 0 = full */
+    size_t rope;               /* index into ropes, or MODEL_NO_ROPE */
+    bool routed;               /* experts in place of one feed-forward block */
+};
+
+struct model_experts {
+    size_t n, n_used, ff; /* n 0 = none; ff: width of one */
+    size_t shared_ff;     /* width of those that every row passes, 0 = none */
+    enum backend_gating gating;
+    bool normalise;
+    float scale;
 };
 
 #define MODEL_MAX_LAYERS 512
@@ -45,11 +62,15 @@ struct model_spec {
     const char *family; /* row of the table, "llama" */
     size_t n_layers, n_embd, n_ff, n_vocab, n_heads, n_kv_heads, head_dim, context_len;
     float norm_eps;
-    float attn_scale;                              /* usually 1 / sqrt(head_dim) */
-    float embed_scale, logit_scale, attn_soft_cap; /* 1, 1, 0 when unused */
-    bool tied_output;
+    float attn_scale;                               /* usually 1 / sqrt(head_dim) */
+    float embed_scale, logit_scale, residual_scale; /* 1 when unused */
+    float attn_soft_cap, final_soft_cap;            /* 0 when unused */
+    bool tied_output, post_norms;
+    bool qk_norm_rows; /* norms of queries and keys run over all heads of a row */
     enum backend_activation activation;
-    struct model_rope rope;
+    struct model_experts experts;
+    struct model_rope ropes[MODEL_ROPES];
+    size_t n_ropes;
     size_t n_kv_groups;
     struct model_kv_group kv_groups[BATCH_MAX_GROUPS];
     struct model_layer layers[MODEL_MAX_LAYERS];

@@ -1,8 +1,9 @@
 """Greedy answers of llama.cpp to twenty prompts, with the most likely tokens at each position.
 
-    python model_greedy.py LLAMA_SERVER MODEL.gguf TOKENIZER.json OUT.bin
+    python model_greedy.py LLAMA_SERVER MODEL.gguf TOKENIZER.json OUT.bin [N_ANSWER]
 
-Starts LLAMA_SERVER on a free port of 127.0.0.1. Needs tokenizers.
+Starts LLAMA_SERVER on a free port of 127.0.0.1. Needs tokenizers. TOKENIZER.json "-": the prompts are texts to continue, not
+chats, and the server makes tokens of them.
 
 OUT.bin, little-endian: "QGR2"; u32 n_sequences; then for each sequence u32 n_prompt, n_answer; u32
 token[n_prompt + n_answer]; and for each answer token, what led to it: u32 n_top, top_id[n_top]; f32 top_logprob[n_top].
@@ -16,8 +17,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-
-from tokenizers import Tokenizer
 
 from model_text import PROMPTS
 
@@ -54,8 +53,8 @@ def start(server, model):
     raise SystemExit("the server does not answer")
 
 
-def answer(port, prompt):
-    reply = post(port, "/completion", {"prompt": prompt, "n_predict": N_ANSWER, "temperature": 0, "top_k": 1,
+def answer(port, prompt, n_answer):
+    reply = post(port, "/completion", {"prompt": prompt, "n_predict": n_answer, "temperature": 0, "top_k": 1,
                                        "n_probs": N_CLOSE, "cache_prompt": False, "return_tokens": True,
                                        "post_sampling_probs": False, "repeat_penalty": 1.0})
     steps = reply["completion_probabilities"]
@@ -66,16 +65,23 @@ def answer(port, prompt):
 
 
 def main():
-    server, model, tokenizer_path, out_path = sys.argv[1:]
-    tokenizer = Tokenizer.from_file(tokenizer_path)
+    server, model, tokenizer_path, out_path = sys.argv[1:5]
+    n_answer = int(sys.argv[5]) if sys.argv[5:] else N_ANSWER
+    tokenizer = None
+    if tokenizer_path != "-":
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_file(tokenizer_path)
     process, port = start(server, model)
     try:
         with open(out_path, "wb") as f:
             f.write(b"QGR2" + struct.pack("<I", len(PROMPTS)))
             for text in PROMPTS:
-                prompt = prompt_tokens(tokenizer, text)
-                tokens, tops = answer(port, prompt)
-                print(len(tokens), repr(tokenizer.decode(tokens))[:100])
+                prompt = (prompt_tokens(tokenizer, text) if tokenizer else
+                          post(port, "/tokenize", {"content": text, "add_special": True})["tokens"])
+                tokens, tops = answer(port, prompt, n_answer)
+                said = tokenizer.decode(tokens) if tokenizer else post(port, "/detokenize", {"tokens": tokens})["content"]
+                print(len(prompt), len(tokens), repr(said)[:100], flush=True)
                 f.write(struct.pack("<2I", len(prompt), len(tokens)))
                 f.write(struct.pack(f"<{len(prompt) + len(tokens)}I", *prompt, *tokens))
                 for top in tops:

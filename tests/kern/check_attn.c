@@ -269,15 +269,16 @@ static void check_problem(struct check *c, enum kern_kv type, size_t head_dim, s
 }
 
 /* Parts combined in order: relative error of exp(max - largest) is below 8 U + U |max - largest| exp(..) <= 9
- * U, and of the two sums n U each. */
-static void check_combine(struct check *c, size_t n_parts, size_t head_dim, float offset, enum side side) {
+ * U, and of the two sums n U each. A sink may be all of the largest, then U |max - largest| stands alone. */
+static void check_combine(struct check *c, size_t n_parts, size_t head_dim, float offset, float sink,
+                          enum side side) {
     size_t stride = head_dim + check_below(c, 5), n_acc = (n_parts - 1) * stride + head_dim, bad = 0;
     struct guarded max = guarded_new(n_parts * sizeof(float), 4, side),
                    sum = guarded_new(n_parts * sizeof(float), 4, side);
     struct guarded acc = guarded_new(n_acc * sizeof(float), 4, side),
                    out = guarded_new(head_dim * sizeof(float), 4, side);
     float *m = max.data, *s = sum.data, *a = acc.data, *o = out.data;
-    double largest = -INFINITY, total = 0.0;
+    double largest = sink, total = 0.0;
     for (size_t i = 0; i < n_parts; i++) {
         m[i] = offset + check_uniform(c, -30.0f, 30.0f);
         s[i] = check_uniform(c, 1.0f, 256.0f);
@@ -285,7 +286,8 @@ static void check_combine(struct check *c, size_t n_parts, size_t head_dim, floa
         if (m[i] > largest) largest = m[i];
     }
     for (size_t i = 0; i < n_parts; i++) total += exp(m[i] - largest) * s[i];
-    c->kern->attn_combine(o, m, s, a, stride, n_parts, head_dim);
+    if (sink > -INFINITY) total += exp(sink - largest);
+    c->kern->attn_combine(o, m, s, a, stride, n_parts, sink, head_dim);
     for (size_t d = 0; d < head_dim; d++) {
         double want = 0.0, size = 0.0;
         for (size_t i = 0; i < n_parts; i++) {
@@ -293,7 +295,8 @@ static void check_combine(struct check *c, size_t n_parts, size_t head_dim, floa
             want += x;
             size += fabs(x);
         }
-        if (!(fabs(o[d] - want) <= (2.0 * (double)n_parts + 20.0) * U * size)) bad++;
+        double units = 2.0 * (double)n_parts + 20.0 + (sink > -INFINITY ? 65.0 : 0.0);
+        if (!(fabs(o[d] - want) <= units * U * size)) bad++;
     }
     check_that(c, bad == 0, "%zu parts, head %zu: %zu wrong", n_parts, head_dim, bad);
     guarded_free(c, &max);
@@ -316,6 +319,10 @@ void check_attn(struct check *c) {
     c->what = "attn_combine";
     for (size_t parts = 1; parts <= 9; parts++)
         for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
-            check_combine(c, parts, heads[h], 500.0f * ((float)(parts % 3) - 1.0f),
-                          (enum side)(parts % SIDES));
+            for (size_t sink = 0; sink < 3; sink++) { /* none, among the maxima, above them all */
+                float offset = 500.0f * ((float)(parts % 3) - 1.0f);
+                check_combine(c, parts, heads[h], offset,
+                              sink ? offset + 35.0f * (float)(sink - 1) : -INFINITY,
+                              (enum side)(parts % SIDES));
+            }
 }

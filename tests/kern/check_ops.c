@@ -103,6 +103,61 @@ static void check_swiglu(struct check *c, size_t n, enum fill fill, enum side si
     rows_free(c, &r);
 }
 
+/* The sigmoid's argument has a relative error of some units, so the sigmoid has as many times the argument.
+ */
+static void check_geglu(struct check *c, size_t n, enum fill fill, enum side side) {
+    struct rows r = rows_new(c, n, fill, side);
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        if (fill == FILL_WIDE) r.x1[i] = check_uniform(c, -12.0f, 12.0f);
+    c->kern->geglu(r.out, r.x1, r.x2, n);
+    for (size_t i = 0; i < n; i++) {
+        double g = r.x1[i], z = sqrt(2.0 / acos(-1.0)) * (g + 0.044715 * g * g * g);
+        double want = g / (1.0 + exp(-2.0 * z)) * r.x2[i];
+        double limit = (10.0 + 12.0 * fmin(fabs(z), 60.0)) * U * fabs(want) +
+                       0x1p-148 * (1.0 + fabs(g * r.x2[i]) + fabs((double)r.x2[i]));
+        bad += !(fabs(r.out[i] - want) <= limit);
+    }
+    check_that(c, bad == 0, "n = %zu, %s: %zu wrong", n, fill_names[fill], bad);
+    r.x1[check_below(c, n)] = NAN;
+    c->kern->geglu(r.out, r.x1, r.x2, n);
+    size_t finite = 0;
+    for (size_t i = 0; i < n; i++) finite += isfinite(r.out[i]) != 0;
+    check_that(c, finite + 1 == n || fill == FILL_WIDE, "%zu of %zu outputs finite with one NaN", finite, n);
+    rows_free(c, &r);
+}
+
+static void check_clamped(struct check *c, size_t n, enum fill fill, enum side side) {
+    const float alpha = 1.702f, limit = 7.0f;
+    struct rows r = rows_new(c, n, fill, side);
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (fill == FILL_WIDE) r.x1[i] = check_uniform(c, -40.0f, 20.0f);
+        r.x2[i] *= 4.0f; /* beyond the limit, too */
+    }
+    c->kern->swiglu_clamped(r.out, r.x1, r.x2, n, alpha, limit);
+    for (size_t i = 0; i < n; i++) {
+        double g = fmin(r.x1[i], limit), u = fmax(fmin(r.x2[i], limit), -limit);
+        double want = g / (1.0 + exp(-(double)alpha * g)) * (u + 1.0);
+        double size = fabs(g / (1.0 + exp(-(double)alpha * g))) * (fabs(u) + 1.0);
+        bad += !(fabs(r.out[i] - want) <= (12.0 + 2.0 * fabs(alpha * g)) * U * size + 0x1p-140);
+    }
+    check_that(c, bad == 0, "n = %zu, %s: %zu wrong", n, fill_names[fill], bad);
+    rows_free(c, &r);
+}
+
+static void check_soft_cap(struct check *c, size_t n, enum fill fill, enum side side) {
+    struct rows r = rows_new(c, n, fill, side);
+    const float cap = 30.0f;
+    size_t bad = 0;
+    memcpy(r.out, r.x1, n * sizeof *r.out);
+    c->kern->soft_cap(r.out, cap, n);
+    for (size_t i = 0; i < n; i++)
+        bad += !(fabs(r.out[i] - cap * tanh((double)r.x1[i] / cap)) <= 2.5e-7 * cap);
+    check_that(c, bad == 0, "n = %zu, %s: %zu wrong", n, fill_names[fill], bad);
+    rows_free(c, &r);
+}
+
 static void check_add_scale(struct check *c, size_t n, enum fill fill, enum side side) {
     struct rows r = rows_new(c, n, fill, side);
     double *want = malloc(n * sizeof *want);
@@ -267,6 +322,12 @@ void check_ops(struct check *c) {
             check_norm(c, lengths[i], (enum fill)fill, side);
             c->what = "swiglu";
             check_swiglu(c, lengths[i], (enum fill)fill, side);
+            c->what = "geglu";
+            check_geglu(c, lengths[i], (enum fill)fill, side);
+            c->what = "swiglu_clamped";
+            check_clamped(c, lengths[i], (enum fill)fill, side);
+            c->what = "soft_cap";
+            check_soft_cap(c, lengths[i], (enum fill)fill, side);
             c->what = "add, scale";
             check_add_scale(c, lengths[i], (enum fill)fill, side);
             c->what = "round_to";

@@ -1,4 +1,5 @@
 #include "util/tiny_model.h"
+#include "util/tiny_parts.h"
 #include "util/gguf_build.h"
 #include "util/tiny_quant.h"
 
@@ -93,7 +94,7 @@ static void put_token(struct gguf_bytes *kv, unsigned id, unsigned merges) {
     gguf_bytes_str(kv, text, strlen(text));
 }
 
-static void add_tokenizer(struct gguf_build *b, const struct tiny_model_options *o) {
+void tiny_add_tokenizer(struct gguf_build *b, const struct tiny_model_options *o) {
     unsigned merges = n_merges(o->n_vocab);
     gguf_kv_str(b, "tokenizer.ggml.model", "gpt2");
     gguf_kv_str(b, "tokenizer.ggml.pre", o->pre);
@@ -150,7 +151,7 @@ static void add_metadata(struct gguf_build *b, const struct tiny_model_options *
         gguf_kv_f32(b, "llama.rope.scaling.factor", o->rope_factor);
         gguf_kv_u32(b, "llama.rope.scaling.original_context_length", o->rope_original_context);
     }
-    add_tokenizer(b, o);
+    tiny_add_tokenizer(b, o);
 }
 
 /* ---- tensors ---- */
@@ -177,8 +178,8 @@ static double stream_normal(uint64_t start, size_t i) {
     return (double)(sum - 131070) / 37837.0;
 }
 
-static void add_vector(struct gguf_build *b, const struct tiny_model_options *o, const char *name, size_t n,
-                       double mean, double std) {
+void tiny_add_vector(struct gguf_build *b, const struct tiny_model_options *o, const char *name, size_t n,
+                     double mean, double std) {
     uint64_t start = stream_start(o->seed, name), dims = n;
     struct gguf_bytes data = {0};
     for (size_t i = 0; i < n; i++) {
@@ -200,17 +201,17 @@ static void fill_random(struct gguf_bytes *data, uint64_t start, unsigned type, 
     tiny_quant_scale_random(data->data, type, n_blocks, std);
 }
 
-/* rows x cols, elements of deviation std. Rows are whole blocks (checked at the entry). */
-static void add_matrix(struct gguf_build *b, const struct tiny_model_options *o, const char *name,
+void tiny_add_matrices(struct gguf_build *b, const struct tiny_model_options *o, const char *name, size_t n,
                        size_t rows, size_t cols, double std, unsigned type) {
     size_t elems = 1, bytes = 1;
     tiny_quant_block(type, &elems, &bytes);
-    uint64_t start = stream_start(o->seed, name), dims[2] = {cols, rows};
+    uint64_t start = stream_start(o->seed, name), dims[3] = {cols, rows, n};
+    size_t total = (n ? n : 1) * rows * cols;
     struct gguf_bytes data = {0};
     if (tiny_quant_is_random(type)) {
-        fill_random(&data, start, type, rows * cols / elems, bytes, std);
+        fill_random(&data, start, type, total / elems, bytes, std);
     } else {
-        for (size_t i = 0; i < rows * cols; i += elems) {
+        for (size_t i = 0; i < total; i += elems) {
             float values[32];
             uint8_t block[32 * 4];
             for (size_t j = 0; j < elems; j++) values[j] = (float)(std * stream_normal(start, i + j));
@@ -218,7 +219,7 @@ static void add_matrix(struct gguf_build *b, const struct tiny_model_options *o,
             gguf_bytes_put(&data, block, bytes);
         }
     }
-    gguf_tensor(b, name, type, 2, dims, data.data, data.n);
+    gguf_tensor(b, name, type, n ? 3 : 2, dims, data.data, data.n);
     free(data.data);
 }
 
@@ -264,9 +265,9 @@ static void add_layer(struct gguf_build *b, const struct tiny_model_options *o, 
         char name[64];
         snprintf(name, sizeof name, "blk.%u.%s.weight", layer, parts[i].name);
         if (parts[i].cols) {
-            add_matrix(b, o, name, parts[i].rows, parts[i].cols, parts[i].std, o->type);
+            tiny_add_matrices(b, o, name, 0, parts[i].rows, parts[i].cols, parts[i].std, o->type);
         } else {
-            add_vector(b, o, name, parts[i].rows, 1, parts[i].std);
+            tiny_add_vector(b, o, name, parts[i].rows, 1, parts[i].std);
         }
     }
 }
@@ -289,12 +290,12 @@ void *tiny_model_memory(const struct tiny_model_options *o, size_t *n) {
     if (!possible(o)) return NULL;
     struct gguf_build b = gguf_build_new();
     add_metadata(&b, o);
-    add_matrix(&b, o, "token_embd.weight", o->n_vocab, o->width, 1 / sqrt(o->width), embed_type(o));
+    tiny_add_matrices(&b, o, "token_embd.weight", 0, o->n_vocab, o->width, 1 / sqrt(o->width), embed_type(o));
     if (o->rope_freqs) add_rope_freqs(&b, o);
     for (unsigned i = 0; i < o->n_layers; i++) add_layer(&b, o, i);
-    add_vector(&b, o, "output_norm.weight", o->width, 3, 0.3);
+    tiny_add_vector(&b, o, "output_norm.weight", o->width, 3, 0.3);
     if (!o->tied) {
-        add_matrix(&b, o, "output.weight", o->n_vocab, o->width, 1 / sqrt(o->width), embed_type(o));
+        tiny_add_matrices(&b, o, "output.weight", 0, o->n_vocab, o->width, 1 / sqrt(o->width), embed_type(o));
     }
     return gguf_build_finish(&b, n);
 }

@@ -13,6 +13,7 @@
 #include "base/size.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdatomic.h>
 
 #define MAX_CHUNKS (KERN_ATTN_PARTITION / KERN_KV_LANES)
@@ -115,10 +116,10 @@ static void combine(const struct attn_wave *w, const struct attn_unit *u, size_t
             t->max[p] = partial[p * stride + i];
             t->sum[p] = partial[p * stride + n_queries + i];
         }
-        float *y =
-            w->y + ((u->row + row) * a->n_heads + head * w->group_heads + i % w->group_heads) * a->head_dim;
+        size_t h = head * w->group_heads + i % w->group_heads;
+        float *y = w->y + ((u->row + row) * a->n_heads + h) * a->head_dim;
         w->c->kern->attn_combine(y, t->max, t->sum, partial + 2 * n_queries + i * a->head_dim, stride,
-                                 n_parts, a->head_dim);
+                                 n_parts, a->sinks ? cpu_f32(a->sinks)[h] : -INFINITY, a->head_dim);
     }
 }
 

@@ -48,6 +48,7 @@ static struct cpu_scratch lay_out(const struct kern *k, const struct backend_cpu
     carve(&s.total_bytes, &s.units, ATTN_MAX_UNITS * attention_unit_bytes());
     carve(&s.total_bytes, &s.counters, ATTN_MAX_COUNTERS * sizeof(_Atomic uint32_t));
     carve(&s.total_bytes, &s.partials, s.n_partials * sizeof(float));
+    carve(&s.total_bytes, &s.experts, experts_bytes(o));
     carve(&s.total_bytes, &s.threads, n_threads * s.thread_bytes);
     return s;
 }
@@ -148,6 +149,9 @@ static const struct backend_ops CPU_OPS = {
     .kv_import = cpu_kv_import,
     .embed = cpu_embed,
     .matmul = cpu_matmul,
+    .experts = cpu_experts,
+    .residual = cpu_residual,
+    .soft_cap = cpu_soft_cap,
     .rope_kv_write = cpu_rope_kv_write,
     .attention = cpu_attention,
     .gather_rows = cpu_gather_rows,
@@ -177,6 +181,7 @@ int backend_cpu_open(const struct backend_cpu_options *o, struct backend **out, 
     c->kern = k;
     c->max_rows = o->max_rows;
     c->max_width = o->max_width;
+    c->limits = *o;
     c->at = lay_out(k, o, n_threads);
     describe_numerics(c);
     c->base = (struct backend){

@@ -32,6 +32,7 @@ struct cpu_scratch {
     size_t units;    /* attention: struct attn_unit [ATTN_MAX_UNITS] */
     size_t counters; /* attention: atomic uint32_t [ATTN_MAX_COUNTERS] */
     size_t partials; /* attention: float [n_partials] */
+    size_t experts;  /* see experts.c */
     size_t threads;  /* thread t's part begins at threads + t * thread_bytes */
     size_t total_bytes;
 
@@ -55,6 +56,7 @@ struct cpu_backend {
     struct cpu_scratch at;
     char *scratch;
     size_t max_rows, max_width;
+    struct backend_cpu_options limits;
     char numerics[1024];
 };
 
@@ -72,6 +74,7 @@ static inline void *cpu_thread_scratch(const struct cpu_backend *c, size_t threa
 size_t attention_unit_bytes(void);
 size_t attention_thread_bytes(size_t n_queries, size_t n_parts);
 size_t sample_thread_bytes(size_t max_vocab);
+size_t experts_bytes(const struct backend_cpu_options *o);
 #define ATTN_MAX_UNITS    1024
 #define ATTN_MAX_COUNTERS 16384
 /* Query vectors that one job aims at: enough to reuse a partition's K and V from the nearest cache. */
@@ -90,6 +93,24 @@ void cpu_embed(struct backend *b, struct backend_buffer *y, const struct backend
 void cpu_matmul(struct backend *b, struct backend_buffer *const *y, const struct backend_matrix *const *w,
                 const struct backend_buffer *const *bias, size_t n_outputs, const struct backend_input *input,
                 size_t n_rows, bool add);
+/* Row i of an input: x as it is, or made in this thread's scratch. */
+const float *cpu_input_row(const struct cpu_backend *c, const struct backend_input *in, size_t width,
+                           size_t i, size_t thread);
+/* row = activation(gate) * up */
+void cpu_activate(const struct cpu_backend *c, enum backend_activation activation, float *row,
+                  const float *gate, const float *up, size_t width);
+/* An item of products has weights of at least this much: below it, taking items costs more than it spreads.
+ */
+#define MATMUL_ITEM_BYTES       (24 * 1024)
+#define MATMUL_ITEMS_PER_THREAD 4
+/* Packed input rows of one item stay in the second-level cache while weights stream by. */
+#define MATMUL_TILE_BYTES (192 * 1024)
+/* Input elements of one item of packing. */
+#define PACK_ITEM_ELEMS 4096
+
+/* experts.c */
+void cpu_experts(struct backend *b, struct backend_buffer *y, const struct backend_experts *e,
+                 const struct backend_buffer *logits, const struct backend_input *input, size_t n_rows);
 
 /* kv.c */
 size_t cpu_kv_page_bytes(struct backend *b, const struct backend_kv_layout *layout);
@@ -116,6 +137,10 @@ void cpu_rope_kv_write(struct backend *b, struct backend_buffer *q, struct backe
                        size_t first_row, size_t n_rows);
 void cpu_gather_rows(struct backend *b, struct backend_buffer *dst, size_t dst_row,
                      const struct backend_buffer *src, const uint32_t *rows, size_t n_rows, size_t width);
+
+void cpu_residual(struct backend *b, struct backend_buffer *y, const struct backend_buffer *x,
+                  const struct backend_residual *r, size_t n_rows, size_t width);
+void cpu_soft_cap(struct backend *b, struct backend_buffer *y, float cap, size_t n_rows, size_t width);
 
 /* attention.c */
 void cpu_attention(struct backend *b, struct backend_buffer *y, const struct backend_buffer *q,

@@ -8,15 +8,6 @@
 /* Outputs of one product that share its input: Q, K and V are three. */
 #define MATMUL_MAX_OUTPUTS 8
 
-/* Packed input rows of one item stay in the second-level cache while weights stream by. */
-#define MATMUL_TILE_BYTES (192 * 1024)
-/* An item has weights of at least this much (weighted by rows): below it, taking items costs more than it
- * spreads. */
-#define MATMUL_ITEM_BYTES       (24 * 1024)
-#define MATMUL_ITEMS_PER_THREAD 4
-
-/* Input elements of one item of packing. */
-#define PACK_ITEM_ELEMS 4096
 #define EMBED_ITEM_ROWS 8
 
 struct matmul_output {
@@ -39,19 +30,27 @@ struct matmul_job {
     bool add;
 };
 
-/* Row i of the input: x as it is, or made in this thread's scratch. */
-static const float *input_row(const struct matmul_job *j, size_t i, size_t thread) {
-    const struct backend_input *in = j->input;
-    const float *x = cpu_f32(in->x) + i * j->width;
-    float *row = cpu_thread_scratch(j->c, thread, j->c->at.row);
+void cpu_activate(const struct cpu_backend *c, enum backend_activation activation, float *row,
+                  const float *gate, const float *up, size_t width) {
+    switch (activation) {
+    case BACKEND_SWIGLU: c->kern->swiglu(row, gate, up, width); break;
+    case BACKEND_GEGLU: c->kern->geglu(row, gate, up, width); break;
+    case BACKEND_SWIGLU_CLAMPED:
+        c->kern->swiglu_clamped(row, gate, up, width, BACKEND_CLAMPED_ALPHA, BACKEND_CLAMPED_LIMIT);
+        break;
+    }
+}
+
+const float *cpu_input_row(const struct cpu_backend *c, const struct backend_input *in, size_t width,
+                           size_t i, size_t thread) {
+    const float *x = cpu_f32(in->x) + i * width;
+    float *row = cpu_thread_scratch(c, thread, c->at.row);
     if (in->norm) {
-        j->c->kern->rms_norm(row, x, cpu_f32(in->norm), j->width, in->norm_eps);
+        c->kern->rms_norm(row, x, cpu_f32(in->norm), width, in->norm_eps);
         return row;
     }
     if (!in->up) return x;
-    switch (in->activation) {
-    case BACKEND_SWIGLU: j->c->kern->swiglu(row, x, cpu_f32(in->up) + i * j->width, j->width); break;
-    }
+    cpu_activate(c, in->activation, row, x, cpu_f32(in->up) + i * width, width);
     return row;
 }
 
@@ -59,7 +58,8 @@ static void pack_rows(void *ctx, size_t item, size_t thread) {
     const struct matmul_job *j = ctx;
     size_t first = item * j->rows_per_pack, end = size_min(first + j->rows_per_pack, j->n_rows);
     for (size_t i = first; i < end; i++)
-        j->c->kern->act_pack[j->act](j->acts + i * j->act_row_bytes, input_row(j, i, thread), j->width);
+        j->c->kern->act_pack[j->act](j->acts + i * j->act_row_bytes,
+                                     cpu_input_row(j->c, j->input, j->width, i, thread), j->width);
 }
 
 /* Which kernels' thread_begin this thread has been through. */

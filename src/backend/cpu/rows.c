@@ -3,13 +3,14 @@
 
 #include "base/size.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Elements of one item: less is not worth handing to another thread. */
 #define ROWS_ITEM_ELEMS 8192
 
 struct rows_job;
-typedef void rows_fn(const struct rows_job *j, size_t row);
+typedef void rows_fn(const struct rows_job *j, size_t row, size_t thread);
 
 struct rows_job {
     const struct cpu_backend *c;
@@ -24,7 +25,7 @@ struct rows_job {
 static void run_rows(void *ctx, size_t item, size_t thread) {
     const struct rows_job *j = ctx;
     size_t first = item * j->rows_per_item, end = size_min(first + j->rows_per_item, j->n_rows);
-    for (size_t i = first; i < end; i++) j->fn(j, i);
+    for (size_t i = first; i < end; i++) j->fn(j, i, thread);
 }
 
 static void spread(struct rows_job *j, struct backend *b, rows_fn *fn, size_t n_rows, size_t elems_per_row) {
@@ -35,7 +36,7 @@ static void spread(struct rows_job *j, struct backend *b, rows_fn *fn, size_t n_
     pool_run(j->c->pool, size_div_up(n_rows, j->rows_per_item), run_rows, j);
 }
 
-static void gather_row(const struct rows_job *j, size_t i) {
+static void gather_row(const struct rows_job *j, size_t i, size_t thread) {
     memcpy(j->y + i * j->width, j->a + j->rows[i] * j->width, j->width * sizeof(float));
 }
 
@@ -44,6 +45,34 @@ void cpu_gather_rows(struct backend *b, struct backend_buffer *dst, size_t dst_r
     struct rows_job j = {
         .y = cpu_f32(dst) + dst_row * width, .a = cpu_f32(src), .rows = rows, .width = width};
     spread(&j, b, gather_row, n_rows, width);
+}
+
+static void residual_row(const struct rows_job *j, size_t i, size_t thread) {
+    const struct backend_residual *r = j->more;
+    float *row = cpu_thread_scratch(j->c, thread, j->c->at.row), scale = r->scale;
+    const float *x = j->a + i * j->width;
+    if (r->gate) scale = (float)(scale / (1.0 + exp(-(double)cpu_f32(r->gate)[i])));
+    if (r->norm)
+        j->c->kern->rms_norm(row, x, cpu_f32(r->norm), j->width, r->norm_eps);
+    else if (scale != 1.0f)
+        memcpy(row, x, j->width * sizeof *row);
+    if (scale != 1.0f) j->c->kern->scale(row, scale, j->width);
+    j->c->kern->add(j->y + i * j->width, r->norm || scale != 1.0f ? row : x, j->width);
+}
+
+void cpu_residual(struct backend *b, struct backend_buffer *y, const struct backend_buffer *x,
+                  const struct backend_residual *r, size_t n_rows, size_t width) {
+    struct rows_job j = {.y = cpu_f32(y), .a = cpu_f32(x), .more = r, .width = width};
+    spread(&j, b, residual_row, n_rows, width);
+}
+
+static void soft_cap_row(const struct rows_job *j, size_t i, size_t thread) {
+    j->c->kern->soft_cap(j->y + i * j->width, *(const float *)j->more, j->width);
+}
+
+void cpu_soft_cap(struct backend *b, struct backend_buffer *y, float cap, size_t n_rows, size_t width) {
+    struct rows_job j = {.y = cpu_f32(y), .more = &cap, .width = width};
+    spread(&j, b, soft_cap_row, n_rows, width);
 }
 
 struct rope_more {
@@ -59,18 +88,21 @@ struct rope_more {
 static void rotate_heads(const struct rows_job *j, float *x, size_t n_heads,
                          const struct backend_buffer *norm, const float *cos_sin) {
     const struct rope_more *r = j->more;
+    const struct kern *k = j->c->kern;
+    if (norm && r->rope->norm_rows)
+        k->rms_norm(x, x, cpu_f32(norm), n_heads * r->a->head_dim, r->rope->norm_eps);
     for (size_t h = 0; h < n_heads; h++, x += r->a->head_dim) {
-        if (norm) j->c->kern->rms_norm(x, x, cpu_f32(norm), r->a->head_dim, r->rope->norm_eps);
-        j->c->kern->rope(x, cos_sin, r->rope->n_rot, r->rope->interleaved);
+        if (norm && !r->rope->norm_rows) k->rms_norm(x, x, cpu_f32(norm), r->a->head_dim, r->rope->norm_eps);
+        if (cos_sin) k->rope(x, cos_sin, r->rope->n_rot, r->rope->interleaved);
     }
 }
 
-static void rope_row(const struct rows_job *j, size_t i) {
+static void rope_row(const struct rows_job *j, size_t i, size_t thread) {
     const struct rope_more *r = j->more;
     const struct backend_attention *a = r->a;
     const struct backend_kv *kv = r->kv;
     size_t position = r->batch->position[r->first_row + i];
-    const float *cos_sin = cpu_f32(r->rope->table) + position * r->rope->n_rot;
+    const float *cos_sin = r->rope->table ? cpu_f32(r->rope->table) + position * r->rope->n_rot : NULL;
     float *q = r->q + i * a->n_heads * a->head_dim, *k = r->k + i * a->n_kv_heads * a->head_dim;
     rotate_heads(j, q, a->n_heads, r->rope->q_norm, cos_sin);
     rotate_heads(j, k, a->n_kv_heads, r->rope->k_norm, cos_sin);

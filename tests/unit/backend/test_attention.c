@@ -18,12 +18,12 @@
 struct scenario {
     size_t n_heads, n_kv_heads, head_dim, window, block_tokens, n_rot;
     float soft_cap;
-    bool interleaved, norms;
+    bool interleaved, norms, norm_rows, sinks_used, no_rotation;
     enum backend_dtype dtype;
     size_t lengths[MAX_SEQS], n_seqs;
     /* made by prepare() */
-    size_t total, first[MAX_SEQS]; /* rows of all sequences, one after the other */
-    float *q, *k, *v, *rope, *norm;
+    size_t total, first[MAX_SEQS];          /* rows of all sequences, one after the other */
+    float *q, *k, *v, *rope, *norm, *sinks; /* norm: of all heads of q, then of k */
     uint32_t tables[MAX_SEQS][MAX_TABLE];
 };
 
@@ -48,7 +48,9 @@ static void prepare(struct scenario *s) {
     s->q = random_floats(&seed, s->total * s->n_heads * s->head_dim);
     s->k = random_floats(&seed, s->total * s->n_kv_heads * s->head_dim);
     s->v = random_floats(&seed, s->total * s->n_kv_heads * s->head_dim);
-    s->norm = random_floats(&seed, 2 * s->head_dim);
+    s->norm = random_floats(&seed, 2 * s->n_heads * s->head_dim);
+    s->sinks = random_floats(&seed, s->n_heads);
+    s->sinks[0] = 40.0f; /* far above all scores */
     s->rope = malloc(TEST_POSITIONS * s->n_rot * sizeof(float));
     for (size_t p = 0; p < TEST_POSITIONS; p++)
         for (size_t i = 0; i < s->n_rot / 2; i++) {
@@ -63,6 +65,7 @@ static void forget(struct scenario *s) {
     free(s->k);
     free(s->v);
     free(s->norm);
+    free(s->sinks);
     free(s->rope);
 }
 
@@ -102,7 +105,7 @@ struct runner {
     struct backend *b;
     const struct scenario *s;
     struct backend_kv *kv;
-    struct backend_buffer *rope, *q_norm, *k_norm;
+    struct backend_buffer *rope, *q_norm, *k_norm, *sinks;
     struct outcome out;
 };
 
@@ -146,12 +149,14 @@ static void run_panel(struct runner *r, const size_t *take, const size_t *done, 
                                   .head_dim = s->head_dim,
                                   .scale = (float)(1.0 / sqrt((double)s->head_dim)),
                                   .soft_cap = s->soft_cap,
-                                  .window = s->window};
-    struct backend_rope rope = {.table = r->rope,
+                                  .window = s->window,
+                                  .sinks = s->sinks_used ? r->sinks : NULL};
+    struct backend_rope rope = {.table = s->no_rotation ? NULL : r->rope,
                                 .n_rot = s->n_rot,
                                 .interleaved = s->interleaved,
                                 .q_norm = s->norms ? r->q_norm : NULL,
                                 .k_norm = s->norms ? r->k_norm : NULL,
+                                .norm_rows = s->norm_rows,
                                 .norm_eps = 1e-5f};
     b->ops->rope_kv_write(b, qb, kb, vb, &rope, &a, r->kv, &batch, offset, n);
     b->ops->attention(b, yb, qb, &a, r->kv, &batch, offset, n);
@@ -197,8 +202,9 @@ static struct outcome run(const struct scenario *s, const char *path, size_t thr
     struct runner r = {.b = backend_start(path, threads), .s = s};
     r.kv = poisoned_pages(r.b, s);
     r.rope = buffer_of(r.b, s->rope, TEST_POSITIONS * s->n_rot);
-    r.q_norm = buffer_of(r.b, s->norm, s->head_dim);
-    r.k_norm = buffer_of(r.b, s->norm + s->head_dim, s->head_dim);
+    r.q_norm = buffer_of(r.b, s->norm, nq);
+    r.k_norm = buffer_of(r.b, s->norm + nq, nkv);
+    r.sinks = buffer_of(r.b, s->sinks, s->n_heads);
     r.out = (struct outcome){.y = malloc(s->total * nq * sizeof(float)),
                              .q = malloc(s->total * nq * sizeof(float)),
                              .k = malloc(s->total * nkv * sizeof(float)),
@@ -221,6 +227,7 @@ static struct outcome run(const struct scenario *s, const char *path, size_t thr
     r.b->ops->buffer_free(r.b, r.rope);
     r.b->ops->buffer_free(r.b, r.q_norm);
     r.b->ops->buffer_free(r.b, r.k_norm);
+    r.b->ops->buffer_free(r.b, r.sinks);
     r.b->ops->kv_free(r.b, r.kv);
     r.b->ops->close(r.b);
     return r.out;
@@ -235,13 +242,18 @@ static void drop(struct outcome *o) {
 
 /* ---- what it must be ---- */
 
-static void rotate(const struct scenario *s, float *x, const float *norm, size_t position) {
+/* Head h of a row of n_heads; norm: of all heads, or NULL. */
+static void rotate(const struct scenario *s, float *x, const float *row, size_t h, size_t n_heads,
+                   const float *norm, size_t position) {
     const float *c = s->rope + position * s->n_rot, *sn = c + s->n_rot / 2;
     double sum = 0.0, scale = 1.0, out[128];
-    for (size_t i = 0; i < s->head_dim; i++) sum += (double)x[i] * x[i];
-    if (norm) scale = 1.0 / sqrt(sum / (double)s->head_dim + 1e-5);
+    size_t n = s->norm_rows ? n_heads * s->head_dim : s->head_dim;
+    memcpy(x, row + h * s->head_dim, s->head_dim * sizeof *x);
+    for (size_t i = 0; i < n; i++) sum += (double)(s->norm_rows ? row : x)[i] * (s->norm_rows ? row : x)[i];
+    if (norm) scale = 1.0 / sqrt(sum / (double)n + 1e-5);
+    if (norm && s->norm_rows) norm += h * s->head_dim;
     for (size_t i = 0; i < s->head_dim; i++) out[i] = x[i] * scale * (norm ? norm[i] : 1.0f);
-    for (size_t i = 0; i < s->n_rot / 2; i++) {
+    for (size_t i = 0; i < s->n_rot / 2 && !s->no_rotation; i++) {
         size_t a = s->interleaved ? 2 * i : i, b = s->interleaved ? 2 * i + 1 : i + s->n_rot / 2;
         double x0 = out[a], x1 = out[b];
         out[a] = x0 * c[i] - x1 * sn[i];
@@ -259,14 +271,13 @@ static void check_rotation(const struct scenario *s, const struct outcome *o) {
         for (size_t t = 0; t < s->lengths[i]; t++) {
             size_t row = s->first[i] + t;
             for (size_t h = 0; h < s->n_heads; h++) {
-                memcpy(x, s->q + (row * s->n_heads + h) * hd, hd * sizeof *x);
-                rotate(s, x, s->norms ? s->norm : NULL, t);
+                rotate(s, x, s->q + row * s->n_heads * hd, h, s->n_heads, s->norms ? s->norm : NULL, t);
                 assert_close(o->q + (row * s->n_heads + h) * hd, x, hd, 2e-6);
             }
             for (size_t h = 0; h < s->n_kv_heads; h++) {
                 size_t at = (row * s->n_kv_heads + h) * hd;
-                memcpy(x, s->k + at, hd * sizeof *x);
-                rotate(s, x, s->norms ? s->norm + hd : NULL, t);
+                rotate(s, x, s->k + row * s->n_kv_heads * hd, h, s->n_kv_heads,
+                       s->norms ? s->norm + s->n_heads * hd : NULL, t);
                 assert_close(o->k + at, x, hd, unit);
                 for (size_t d = 0; d < hd; d++) {
                     float stored = round_dtype(s->v[at + d], s->dtype);
@@ -297,6 +308,10 @@ static void check_attention(const struct scenario *s, const struct outcome *o) {
                     if (s->soft_cap > 0.0f) dot = s->soft_cap * tanh(dot / s->soft_cap);
                     weight[p] = dot;
                     max = fmax(max, dot);
+                }
+                if (s->sinks_used) {
+                    max = fmax(max, s->sinks[h]);
+                    sum = exp(s->sinks[h] - max);
                 }
                 for (size_t p = low; p <= t; p++) {
                     double w = exp(weight[p] - max);
@@ -375,6 +390,25 @@ static void norms_and_soft_cap(void **state) {
     struct scenario s = base(BACKEND_F32);
     s.norms = true;
     s.soft_cap = 2.0f;
+    check(s);
+}
+
+static void norms_of_whole_rows(void **state) {
+    struct scenario s = base(BACKEND_F32);
+    s.norms = s.norm_rows = true;
+    check(s);
+}
+
+static void sinks(void **state) {
+    struct scenario s = base(BACKEND_F32);
+    s.sinks_used = true;
+    s.window = 100;
+    check(s);
+}
+
+static void no_rotation(void **state) {
+    struct scenario s = base(BACKEND_F32);
+    s.no_rotation = true;
     check(s);
 }
 
@@ -457,6 +491,9 @@ int main(void) {
         cmocka_unit_test(odd_sizes),
         cmocka_unit_test(blocks_of_other_sizes),
         cmocka_unit_test(norms_and_soft_cap),
+        cmocka_unit_test(norms_of_whole_rows),
+        cmocka_unit_test(sinks),
+        cmocka_unit_test(no_rotation),
         cmocka_unit_test(windows),
         cmocka_unit_test(partition_edges),
         cmocka_unit_test(one_long_sequence),

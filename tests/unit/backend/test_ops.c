@@ -303,6 +303,7 @@ static void embedding(void **state) {
 /* x, and norm weights or what is gated. */
 struct input_case {
     const float *x, *norm, *up;
+    enum backend_activation activation;
 };
 
 /* The input of a product as it is made: the product with the identity. */
@@ -319,7 +320,7 @@ static float *run_input(struct backend *b, size_t step, size_t *n, const void *c
         struct backend_buffer *up = c->up ? buffer_of(b, c->up + first * WIDTH, rows * WIDTH) : NULL;
         struct backend_buffer *y = b->ops->buffer_alloc(b, rows * WIDTH * sizeof *out);
         struct backend_input in = {
-            .x = x, .norm = norm, .norm_eps = 1e-3f, .up = up, .activation = BACKEND_SWIGLU};
+            .x = x, .norm = norm, .norm_eps = 1e-3f, .up = up, .activation = c->activation};
         b->ops->matmul(b, &y, (const struct backend_matrix *const[]){identity}, NULL, 1, &in, rows, false);
         b->ops->download(b, out + first * WIDTH, y, 0, rows * WIDTH * sizeof *out);
         b->ops->buffer_free(b, x);
@@ -353,9 +354,77 @@ static void gated_inputs(void **state) {
     x[0] = -200.0f;
     x[1] = 200.0f;
     x[2] = -90.0f;
-    for (size_t i = 0; i < ROWS * WIDTH; i++)
-        expected[i] = (float)(x[i] / (1.0 + exp(-(double)x[i])) * x[ROWS * WIDTH + i]);
-    on_all_paths(run_input, &(struct input_case){.x = x, .up = x + ROWS * WIDTH}, expected, 1e-6);
+    for (int kind = BACKEND_SWIGLU; kind <= BACKEND_SWIGLU_CLAMPED; kind++) {
+        for (size_t i = 0; i < ROWS * WIDTH; i++) {
+            double g = x[i], u = x[ROWS * WIDTH + i] *= kind == BACKEND_SWIGLU_CLAMPED ? 4.0f : 1.0f;
+            if (kind == BACKEND_SWIGLU) expected[i] = (float)(g / (1.0 + exp(-g)) * u);
+            if (kind == BACKEND_GEGLU)
+                expected[i] =
+                    (float)(0.5 * g * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (g + 0.044715 * g * g * g))) * u);
+            if (kind != BACKEND_SWIGLU_CLAMPED) continue;
+            g = fmin(g, 7.0);
+            u = fmax(fmin(u, 7.0), -7.0);
+            expected[i] = (float)(g / (1.0 + exp(-1.702 * g)) * (u + 1.0));
+        }
+        struct input_case c = {.x = x, .up = x + ROWS * WIDTH, .activation = (enum backend_activation)kind};
+        on_all_paths(run_input, &c, expected, 2e-6);
+    }
+    free(x);
+}
+
+/* Rows to join others: x, and how. */
+struct residual_case {
+    const float *x, *y, *norm, *gate;
+    float scale, cap;
+};
+
+static float *run_residual(struct backend *b, size_t step, size_t *n, const void *ctx) {
+    const struct residual_case *c = ctx;
+    float *out = malloc(ROWS * WIDTH * sizeof *out);
+    struct backend_buffer *norm = c->norm ? buffer_of(b, c->norm, WIDTH) : NULL;
+    for (size_t first = 0; first < ROWS; first += step) {
+        size_t rows = least(step, ROWS - first);
+        struct backend_buffer *x = buffer_of(b, c->x + first * WIDTH, rows * WIDTH);
+        struct backend_buffer *y = buffer_of(b, c->y + first * WIDTH, rows * WIDTH);
+        struct backend_buffer *gate = c->gate ? buffer_of(b, c->gate + first, rows) : NULL;
+        struct backend_residual r = {.norm = norm, .norm_eps = 1e-3f, .scale = c->scale, .gate = gate};
+        b->ops->residual(b, y, x, &r, rows, WIDTH);
+        if (c->cap > 0.0f) b->ops->soft_cap(b, y, c->cap, rows, WIDTH);
+        b->ops->download(b, out + first * WIDTH, y, 0, rows * WIDTH * sizeof *out);
+        b->ops->buffer_free(b, x);
+        b->ops->buffer_free(b, y);
+        b->ops->buffer_free(b, gate);
+    }
+    b->ops->buffer_free(b, norm);
+    *n = ROWS * WIDTH;
+    return out;
+}
+
+static void residuals(void **state) {
+    uint64_t seed = 8;
+    float *x = random_floats(&seed, 2 * ROWS * WIDTH + WIDTH + ROWS), expected[ROWS * WIDTH];
+    float *y = x + ROWS * WIDTH, *norm = y + ROWS * WIDTH, *gate = norm + WIDTH;
+    struct residual_case cases[] = {{.scale = 1.0f},
+                                    {.scale = 0.3f},
+                                    {.scale = 1.0f, .norm = norm},
+                                    {.scale = 0.3f, .norm = norm, .gate = gate},
+                                    {.scale = 1.0f, .gate = gate, .cap = 2.0f}};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        struct residual_case *c = &cases[k];
+        c->x = x;
+        c->y = y;
+        for (size_t i = 0; i < ROWS; i++) {
+            double sum = 0.0, scale = c->scale;
+            for (size_t j = 0; j < WIDTH; j++) sum += (double)x[i * WIDTH + j] * x[i * WIDTH + j];
+            if (c->norm) scale /= sqrt(sum / WIDTH + 1e-3);
+            if (c->gate) scale /= 1.0 + exp(-(double)gate[i]);
+            for (size_t j = 0; j < WIDTH; j++) {
+                double v = y[i * WIDTH + j] + scale * x[i * WIDTH + j] * (c->norm ? norm[j] : 1.0f);
+                expected[i * WIDTH + j] = (float)(c->cap > 0.0f ? c->cap * tanh(v / c->cap) : v);
+            }
+        }
+        on_all_paths(run_residual, c, expected, 2e-6);
+    }
     free(x);
 }
 
@@ -500,6 +569,7 @@ int main(void) {
         cmocka_unit_test(rows_that_are_read),
         cmocka_unit_test(normalised_inputs),
         cmocka_unit_test(gated_inputs),
+        cmocka_unit_test(residuals),
         cmocka_unit_test(gathers),
         cmocka_unit_test(host_work_and_buffers),
         cmocka_unit_test(unknown_paths_are_refused),

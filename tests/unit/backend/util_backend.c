@@ -29,7 +29,10 @@ struct backend *backend_start(const char *path, size_t n_threads) {
                                     .max_positions = TEST_POSITIONS,
                                     .max_heads = 16,
                                     .max_head_dim = 128,
-                                    .max_vocab = TEST_MAX_VOCAB};
+                                    .max_vocab = TEST_MAX_VOCAB,
+                                    .max_experts = TEST_MAX_EXPERTS,
+                                    .max_experts_used = TEST_MAX_EXPERTS,
+                                    .max_expert_width = TEST_MAX_WIDTH};
     struct backend *b = NULL;
     struct error err = {0};
     if (backend_cpu_open(&o, &b, &err)) fail_msg("%s", err.text);

@@ -12,10 +12,11 @@
 const char *const *backend_paths(void);
 
 struct backend *backend_start(const char *path, size_t n_threads); /* limits large enough for every test */
-#define TEST_MAX_ROWS  96
-#define TEST_MAX_WIDTH 512
-#define TEST_MAX_VOCAB 3000
-#define TEST_POSITIONS 2048
+#define TEST_MAX_ROWS    96
+#define TEST_MAX_WIDTH   512
+#define TEST_MAX_VOCAB   3000
+#define TEST_POSITIONS   2048
+#define TEST_MAX_EXPERTS 20
 
 struct backend_buffer *buffer_of(struct backend *b, const float *values, size_t n);
 float *floats_of(struct backend *b, const struct backend_buffer *buf, size_t n); /* malloc'd copy */

@@ -74,6 +74,31 @@ static void check_kind(const struct kind *k) {
     law1_free(&m);
 }
 
+/* Families whose layers differ: KV groups of several kinds, experts. */
+static void check_family(const char *variant, unsigned type, size_t max_prompt, size_t tight_blocks,
+                         size_t kv_floats) {
+    struct law1_model m = {.name = variant,
+                           .model = test_family_make(variant, type),
+                           .n_vocab = 300,
+                           .max_prompt = max_prompt,
+                           .max_output = 96,
+                           .tight_blocks = tight_blocks,
+                           .kv_floats = kv_floats,
+                           .dtype = QUIRE_BFLOAT16};
+    law1_prepare(&m, 7);
+    for (size_t i = 0; i < sizeof SETUPS / sizeof *SETUPS; i += STRIDE) law1_check(&m, &SETUPS[i]);
+    law1_free(&m);
+}
+
+static void
+test_windows_and_full(void **state) { /* 8 groups of a layer: one full, seven with a window of 40 */
+    check_family("gemma3", 8, 200, 130, 2 * 32);
+}
+
+static void test_experts_and_sinks(void **state) { /* 2 groups of 2 layers */
+    check_family("gpt-oss", 8, 400, 60, 2 * 2 * 2 * 32);
+}
+
 static void test_float(void **state) {
     check_kind(&KINDS[0]);
 }
@@ -95,9 +120,14 @@ static void test_quantized_reference(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_float),       cmocka_unit_test(test_quantized),
-        cmocka_unit_test(test_window),      cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_avx2_window), cmocka_unit_test(test_quantized_reference),
+        cmocka_unit_test(test_float),
+        cmocka_unit_test(test_quantized),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_avx2_window),
+        cmocka_unit_test(test_quantized_reference),
+        cmocka_unit_test(test_windows_and_full),
+        cmocka_unit_test(test_experts_and_sinks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,15 +39,25 @@ struct quire_token_bytes test_make_bytes(size_t n_vocab) {
     return (struct quire_token_bytes){bytes, offsets, n_vocab};
 }
 
-struct test_model test_model_make(const struct tiny_model_options *o) {
-    struct test_model m = {0};
+static struct test_model open_file(void *data, size_t n, size_t n_vocab) {
+    struct test_model m = {.data = data};
     struct error err;
-    size_t n;
-    m.data = tiny_model_memory(o, &n);
     assert_non_null(m.data);
     if (weights_open_memory(m.data, n, &m.weights, &err)) fail_msg("weights: %s", err.text);
-    m.bytes = test_make_bytes(o->n_vocab);
+    m.bytes = test_make_bytes(n_vocab);
     return m;
+}
+
+struct test_model test_model_make(const struct tiny_model_options *o) {
+    size_t n;
+    void *data = tiny_model_memory(o, &n);
+    return open_file(data, n, o->n_vocab);
+}
+
+struct test_model test_family_make(const char *variant, unsigned type) {
+    size_t n;
+    void *data = tiny_family_memory(variant, type, 5, &n);
+    return open_file(data, n, 300);
 }
 
 void test_model_free(struct test_model *m) {

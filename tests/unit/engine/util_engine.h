@@ -2,6 +2,7 @@
 #ifndef UTIL_ENGINE_H
 #define UTIL_ENGINE_H
 
+#include "util/tiny_family.h"
 #include "util/tiny_model.h"
 #include "weights/weights.h"
 
@@ -20,6 +21,8 @@ struct test_model {
 };
 
 struct test_model test_model_make(const struct tiny_model_options *o);
+/* A variant of util/tiny_family.h; 300 tokens. */
+struct test_model test_family_make(const char *variant, unsigned type);
 struct quire_token_bytes test_make_bytes(size_t n_vocab);
 void test_model_free(struct test_model *m);
 

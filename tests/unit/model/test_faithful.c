@@ -1,9 +1,10 @@
 /* The forward pass against outside authorities on the default model: transformers' logits (float32) for the
  * model dequantized to float32, and llama.cpp's greedy text for the model as it is. Skipped when the model
  * file is not there. The golden files are made by tests/golden/model_logits.py,
- * model_greedy.py and model_tiny.py. */
+ * model_greedy.py, model_tiny.py and model_families.py. */
 #include "util_session.h"
 
+#include "util/tiny_family.h"
 #include "util/tiny_model.h"
 
 #include <math.h>
@@ -105,21 +106,23 @@ static double compare(const struct golden *g, const float *logits) {
     return worst;
 }
 
-static struct weights *open_real(void) {
+static struct weights *open_file(const char *path, const char *how) {
     struct weights *w;
     struct error err = {0};
-    const char *path = session_real_model();
     if (SANITIZED) {
         print_message("SKIPPED: a real model is too slow under a sanitizer; small ones take the same code\n");
         skip();
     }
-    if (!path) {
-        print_message(
-            "SKIPPED: the default model is not there (quire pull smollm2, or QUIRE_TEST_MODEL=FILE)\n");
+    if (!path || !*path) {
+        print_message("SKIPPED: the model is not there (%s)\n", how);
         skip();
     }
     if (weights_open(path, &w, &err)) fail_msg("%s", err.text);
     return w;
+}
+
+static struct weights *open_real(void) {
+    return open_file(session_real_model(), "quire pull smollm2, or QUIRE_TEST_MODEL=FILE");
 }
 
 static void check_logits_on(const char *path, struct weights *f32, const struct golden *g) {
@@ -232,11 +235,11 @@ static void check_greedy(struct weights *w, struct weights *f32, const char *pat
     session_close(&s);
 }
 
-static void greedy_text_agrees_with_llama_cpp(void **state) {
-    struct weights *w = open_real(), *f32;
+static void check_greedy_file(struct weights *w, const char *golden) {
+    struct weights *f32;
     struct error err = {0};
     size_t n, n_f32;
-    char *data = read_file(TEST_DATA "/model/greedy.bin", &n);
+    char *data = read_file(golden, &n);
     assert_memory_equal(data, "QGR2", 4);
     void *f32_data = session_dequantized(w, &n_f32);
     if (weights_open_memory(f32_data, n_f32, &f32, &err)) fail_msg("%s", err.text);
@@ -249,6 +252,17 @@ static void greedy_text_agrees_with_llama_cpp(void **state) {
     weights_close(f32);
     session_dequantized_free(f32_data, n_f32);
     weights_close(w);
+}
+
+static void greedy_text_agrees_with_llama_cpp(void **state) {
+    check_greedy_file(open_real(), TEST_DATA "/model/greedy.bin");
+}
+
+/* The text model gemma-3-270m, Q4_K_M, SHA-256
+ * a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818. */
+static void gemma3_agrees_with_llama_cpp(void **state) {
+    check_greedy_file(open_file(getenv("QUIRE_TEST_GEMMA3"), "QUIRE_TEST_GEMMA3=FILE"),
+                      TEST_DATA "/model/greedy_gemma3.bin");
 }
 
 /* ---- small models with one feature each ---- */
@@ -328,10 +342,78 @@ static void features_agree_with_transformers(void **state) {
     free(data);
 }
 
+/* ---- a small model of each family ---- */
+
+struct family_entry {
+    char variant[24];
+    uint32_t max_model_len, n_positions;
+};
+
+/* Largest difference over the kept positions, as a share of the largest logit. */
+static double family_distance(struct weights *w, const char *path, const struct family_entry *e,
+                              const uint32_t *tokens, size_t n_tokens, size_t n_vocab,
+                              const uint32_t *positions, const float *expected) {
+    struct session s;
+    struct session_options o = {
+        .path = path, .n_threads = 2, .dtype = BACKEND_F32, .n_pages = 40, .max_model_len = e->max_model_len};
+    double worst = 0.0, largest = 0.0;
+    size_t n = e->max_model_len && e->max_model_len < n_tokens ? e->max_model_len : n_tokens;
+    session_open(&s, w, &o);
+    float *logits = malloc(n * n_vocab * sizeof *logits);
+    assert_non_null(logits);
+    session_run(&s, tokens, n, 50, logits);
+    for (size_t p = 0; p < e->n_positions; p++)
+        for (size_t i = 0; i < n_vocab; i++) {
+            double got = logits[positions[p] * n_vocab + i], want = expected[p * n_vocab + i];
+            double distance = isfinite(got) ? fabs(got - want) : INFINITY;
+            worst = fmax(worst, distance);
+            largest = fmax(largest, fabs(want));
+        }
+    free(logits);
+    session_close(&s);
+    return worst / largest;
+}
+
+static void families_agree_with_transformers(void **state) {
+    size_t n;
+    char *data = read_file(TEST_DATA "/model/families.bin", &n), *at = data + 16;
+    assert_memory_equal(data, "QTF1", 4);
+    uint32_t head[3]; /* entries, tokens, vocabulary */
+    memcpy(head, data + 4, sizeof head);
+    const uint32_t *tokens = (const uint32_t *)(void *)at;
+    at += 4 * head[1];
+    for (uint32_t i = 0; i < head[0]; i++) {
+        struct family_entry e;
+        memcpy(&e, at, sizeof e);
+        const uint32_t *positions = (const uint32_t *)(void *)(at + sizeof e);
+        const float *expected = (const float *)(const void *)(positions + e.n_positions);
+        at = (char *)(uintptr_t)(expected + (size_t)e.n_positions * head[2]);
+        struct weights *w;
+        struct error err = {0};
+        size_t file_bytes;
+        void *file = tiny_family_memory(e.variant, TENSOR_F32, 11, &file_bytes);
+        if (!file) fail_msg("no variant %s", e.variant);
+        if (weights_open_memory(file, file_bytes, &w, &err)) fail_msg("%s: %s", e.variant, err.text);
+        const char *const paths[] = {"ref", "avx2", "avx512"};
+        for (size_t p = 0; p < 3; p++) {
+            if (!session_has_path(paths[p])) continue;
+            double d = family_distance(w, paths[p], &e, tokens, head[1], head[2], positions, expected);
+            print_message("%-10s %-6s %.1e of the largest logit\n", e.variant, paths[p], d);
+            if (!(d <= 2e-5)) fail_msg("%s: too far from transformers", e.variant);
+        }
+        weights_close(w);
+        free(file);
+    }
+    assert_ptr_equal(at, data + n);
+    free(data);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(features_agree_with_transformers),
+        cmocka_unit_test(families_agree_with_transformers),
         cmocka_unit_test(greedy_text_agrees_with_llama_cpp),
+        cmocka_unit_test(gemma3_agrees_with_llama_cpp),
         cmocka_unit_test(logits_agree_with_transformers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
  * written. */
 #include "util_session.h"
 
+#include "util/tiny_family.h"
 #include "util/tiny_model.h"
 
 #include <setjmp.h>
@@ -98,21 +99,20 @@ static void run_alone(struct weights *w, const char *path, enum backend_dtype dt
     session_close(&s);
 }
 
-static void check(const struct tiny_model_options *o, enum backend_dtype dtype) {
+/* Takes the file. first_path: 0 for all paths of the machine. */
+static void check_file(void *file, size_t n, uint32_t n_vocab, enum backend_dtype dtype, size_t first_path) {
     struct texts t;
     struct weights *w;
     struct error err = {0};
-    size_t n;
     uint64_t seed = 99;
-    void *file = tiny_model_memory(o, &n);
     assert_non_null(file);
     if (weights_open_memory(file, n, &w, &err)) fail_msg("%s", err.text);
     for (size_t i = 0; i < N_SEQS; i++) {
         t.tokens[i] = malloc(LENGTHS[i] * sizeof(uint32_t));
-        t.alone[i] = malloc(LENGTHS[i] * o->n_vocab * sizeof(float));
-        for (size_t k = 0; k < LENGTHS[i]; k++) t.tokens[i][k] = draw(&seed) % o->n_vocab;
+        t.alone[i] = malloc(LENGTHS[i] * n_vocab * sizeof(float));
+        for (size_t k = 0; k < LENGTHS[i]; k++) t.tokens[i][k] = draw(&seed) % n_vocab;
     }
-    for (size_t p = 0; p < sizeof PATHS / sizeof PATHS[0]; p++) {
+    for (size_t p = first_path; p < sizeof PATHS / sizeof PATHS[0]; p++) {
         if (!session_has_path(PATHS[p])) continue;
         run_alone(w, PATHS[p], dtype, &t);
         for (size_t v = 0; v < sizeof VARIANTS / sizeof VARIANTS[0]; v++) {
@@ -135,6 +135,12 @@ static void check(const struct tiny_model_options *o, enum backend_dtype dtype) 
     }
     weights_close(w);
     free(file);
+}
+
+static void check(const struct tiny_model_options *o, enum backend_dtype dtype) {
+    size_t n;
+    void *file = tiny_model_memory(o, &n);
+    check_file(file, n, o->n_vocab, dtype, 0);
 }
 
 static struct tiny_model_options small(unsigned type) {
@@ -185,11 +191,27 @@ static void q4_k_with_divisors(void **state) {
     check(&o, BACKEND_BF16);
 }
 
+/* Each family in a quantized type and in a float type, in turn with the types of K and V. The reference path
+ * is slow, and what it does not share with the others is tested above. */
+static void families(void **state) {
+    static const unsigned types[] = {TENSOR_Q8_0, TENSOR_BF16, TENSOR_Q4_1, TENSOR_F32};
+    static const enum backend_dtype dtypes[] = {BACKEND_BF16, BACKEND_F16, BACKEND_F32};
+    const char *const *variants = tiny_family_variants();
+    for (size_t i = 0; variants[i]; i++)
+        for (size_t k = 0; k < 2; k++) {
+            size_t n;
+            void *file = tiny_family_memory(variants[i], types[(2 * i + k) % 4], 5, &n);
+            print_message("%s, type %u\n", variants[i], types[(2 * i + k) % 4]);
+            check_file(file, n, 300, dtypes[(i + k) % 3], 1);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(float32),        cmocka_unit_test(bfloat16),
         cmocka_unit_test(float16),        cmocka_unit_test(q4_1_with_a_window),
         cmocka_unit_test(q8_0_with_yarn), cmocka_unit_test(q4_k_with_divisors),
+        cmocka_unit_test(families),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

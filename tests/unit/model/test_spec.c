@@ -96,8 +96,8 @@ static void sizes_and_defaults(void **state) {
     assert_int_equal(s.n_layers, 1);
     assert_int_equal(s.n_vocab, 8);
     assert_int_equal(s.head_dim, 16);
-    assert_int_equal(s.rope.n_rot, 16);
-    assert_true(s.rope.interleaved && s.rope.scaling == ROPE_NONE && s.rope.base == 10000.0);
+    assert_int_equal(s.ropes[0].n_rot, 16);
+    assert_true(s.ropes[0].interleaved && s.ropes[0].scaling == ROPE_NONE && s.ropes[0].base == 10000.0);
     assert_true(s.tied_output && s.attn_scale == 0.25f && s.norm_eps == 1e-5f);
     assert_int_equal(s.n_kv_groups, 1);
     assert_int_equal(s.kv_groups[0].window, 0);
@@ -199,7 +199,7 @@ static void wrong_values(void **state) {
     read_good((struct file){.extra = no_experts});
     read_bad((struct file){.arch = "gpt-9"}, QUIRE_EUNSUPPORTED, "\"gpt-9\": known are llama");
     read_bad((struct file){.extra = no_epsilon_range}, QUIRE_EFORMAT, "llama.rope.freq_base = 0.5");
-    read_bad((struct file){.extra = experts}, QUIRE_EUNSUPPORTED, "llama.expert_count = 8");
+    read_bad((struct file){.extra = experts}, QUIRE_ENOTFOUND, "llama.expert_used_count");
     read_bad((struct file){.extra = not_causal}, QUIRE_EUNSUPPORTED, "llama.attention.causal = 0");
     read_bad((struct file){.extra = unknown_key}, QUIRE_EUNSUPPORTED, "llama.attention.twist");
     read_bad((struct file){.extra = vocab_differs}, QUIRE_EFORMAT, "token_embd.weight: shape 32 x 8");

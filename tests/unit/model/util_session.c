@@ -43,8 +43,9 @@ void session_open(struct session *s, struct weights *w, const struct session_opt
                                .max_kept_rows = o->max_kept_rows ? o->max_kept_rows : 4096};
     check(model_load(w, s->spec, s->b, &mo, &s->m, &err), &err);
     struct backend_kv_layout layout = model_kv_layout(s->spec, s->block_tokens, o->dtype);
-    check(s->b->ops->kv_create(s->b, &layout, s->n_pages, &s->kv, &err), &err);
-    check(s->b->ops->kv_populate(s->b, s->kv, 0, s->n_pages, &err), &err);
+    size_t n_pages = s->n_pages * s->spec->n_kv_groups;
+    check(s->b->ops->kv_create(s->b, &layout, n_pages, &s->kv, &err), &err);
+    check(s->b->ops->kv_populate(s->b, s->kv, 0, n_pages, &err), &err);
 }
 
 void session_close(struct session *s) {
@@ -55,21 +56,39 @@ void session_close(struct session *s) {
 }
 
 void session_poison(struct session *s) {
-    size_t n = s->b->ops->kv_export_bytes(s->b, s->kv, 0);
-    uint32_t *page = malloc(n);
-    assert_non_null(page);
-    for (size_t i = 0; i < n / 4; i++) page[i] = i % 3 ? 0x7fc00000u : 0x7f800000u; /* NaN, infinity */
-    for (size_t p = 0; p < s->n_pages; p++) s->b->ops->kv_import(s->b, s->kv, 0, p, page);
-    free(page);
+    for (size_t g = 0; g < s->spec->n_kv_groups; g++) {
+        size_t n = s->b->ops->kv_export_bytes(s->b, s->kv, g);
+        uint32_t *page = malloc(n);
+        assert_non_null(page);
+        for (size_t i = 0; i < n / 4; i++) page[i] = i % 3 ? 0x7fc00000u : 0x7f800000u; /* NaN, infinity */
+        for (size_t p = 0; p < s->n_pages * s->spec->n_kv_groups; p++)
+            s->b->ops->kv_import(s->b, s->kv, g, p, page);
+        free(page);
+    }
+}
+
+/* Page i of a sequence is one page for each group; those that a group's window no longer needs are the null
+ * page. */
+static void fill_tables(const struct session *s, const struct session_seq *seq, uint32_t *tables,
+                        struct batch_seq *out) {
+    size_t n_blocks = (seq->n_tokens + s->block_tokens - 1) / s->block_tokens;
+    for (size_t g = 0; g < s->spec->n_kv_groups; g++, tables += n_blocks) {
+        size_t window = s->spec->kv_groups[g].window, low = 0;
+        if (window && seq->computed >= window) low = (seq->computed + 1 - window) / s->block_tokens;
+        for (size_t i = 0; i < n_blocks; i++)
+            tables[i] = i < low ? 0 : seq->table[i] * (uint32_t)s->spec->n_kv_groups + (uint32_t)g;
+        out->table[g] = tables;
+    }
 }
 
 struct step {
     struct batch batch;
     struct batch_seq *seqs;
+    uint32_t *tables;
 };
 
-static struct step build_step(struct session_seq *const *seqs, const size_t *n_rows, size_t n_seqs,
-                              bool logits) {
+static struct step build_step(const struct session *s, struct session_seq *const *seqs, const size_t *n_rows,
+                              size_t n_seqs, bool logits) {
     struct step st = {0};
     struct batch *b = &st.batch;
     for (size_t i = 0; i < n_seqs; i++) b->n_rows += n_rows[i];
@@ -81,12 +100,16 @@ static struct step build_step(struct session_seq *const *seqs, const size_t *n_r
     b->seqs = st.seqs = calloc(n_seqs, sizeof *st.seqs);
     assert_true(b->token && b->position && b->seq && b->logit_rows && b->seqs);
     b->n_logit_rows = logits ? b->n_rows : 0;
-    size_t row = 0;
+    size_t row = 0, n_entries = 0;
+    for (size_t i = 0; i < n_seqs; i++)
+        n_entries += (seqs[i]->n_tokens / s->block_tokens + 1) * BATCH_MAX_GROUPS;
+    uint32_t *tables = st.tables = calloc(n_entries, sizeof *tables);
+    assert_non_null(tables);
     for (size_t i = 0; i < n_seqs; i++) {
-        st.seqs[i] = (struct batch_seq){.first_row = row,
-                                        .n_rows = n_rows[i],
-                                        .first_position = (uint32_t)seqs[i]->computed,
-                                        .table = {seqs[i]->table}};
+        st.seqs[i] = (struct batch_seq){
+            .first_row = row, .n_rows = n_rows[i], .first_position = (uint32_t)seqs[i]->computed};
+        fill_tables(s, seqs[i], tables, &st.seqs[i]);
+        tables += (seqs[i]->n_tokens / s->block_tokens + 1) * BATCH_MAX_GROUPS;
         for (size_t j = 0; j < n_rows[i]; j++, row++) {
             b->token[row] = seqs[i]->tokens[seqs[i]->computed + j];
             b->position[row] = (uint32_t)(seqs[i]->computed + j);
@@ -99,7 +122,7 @@ static struct step build_step(struct session_seq *const *seqs, const size_t *n_r
 
 void session_step(struct session *s, struct session_seq *const *seqs, const size_t *n_rows, size_t n_seqs,
                   float *const *logits) {
-    struct step st = build_step(seqs, n_rows, n_seqs, logits != NULL);
+    struct step st = build_step(s, seqs, n_rows, n_seqs, logits != NULL);
     size_t n_vocab = s->spec->n_vocab;
     model_forward(s->m, s->kv, &st.batch);
     for (size_t first = 0; first < st.batch.n_logit_rows; first += s->max_logit_rows) {
@@ -120,6 +143,7 @@ void session_step(struct session *s, struct session_seq *const *seqs, const size
     free(st.batch.seq);
     free(st.batch.logit_rows);
     free(st.seqs);
+    free(st.tables);
 }
 
 void session_run(struct session *s, const uint32_t *tokens, size_t n, size_t chunk, float *logits) {
@@ -153,8 +177,8 @@ const char *session_real_model(void) {
 
 static void copy_meta(struct gguf_build *b, const struct meta *m) {
     uint64_t u;
-    size_t skip = strncmp(m->key, "llama.", 6) && strcmp(m->key, "general.architecture");
-    if (skip) return;
+    if (!strncmp(m->key, "tokenizer.", 10) || m->type == META_ARRAY) return;
+    if (!strncmp(m->key, "general.", 8) && strcmp(m->key, "general.architecture")) return;
     if (m->type == META_STRING) {
         gguf_kv(b, m->key, 8);
         gguf_bytes_str(&b->kv, m->strings->data, m->strings->len);

@@ -42,7 +42,7 @@ void session_poison(struct session *s);
 struct session_seq {
     const uint32_t *tokens;
     size_t n_tokens, computed;
-    uint32_t *table; /* [ceil(n_tokens / block_tokens)], caller's; no zero */
+    uint32_t *table; /* [ceil(n_tokens / block_tokens)], caller's; no zero; stands for a page of each group */
 };
 
 /* One step: n_rows[i] further tokens of seqs[i]. logits[i] (may be NULL): [n_rows[i]][n_vocab] of all those

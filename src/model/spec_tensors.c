@@ -1,0 +1,72 @@
+/* Tensors against a family's rules: names, shapes, types, and none missing. */
+#include "model/spec_impl.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+
+static int check_shape(const struct model_spec *s, const struct tensor_rule *rule, const struct tensor *t,
+                       struct error *err) {
+    bool vector = rule->rows == D_ONE;
+    size_t dims[TENSOR_MAX_DIMS] = {model_dim(s, rule->cols), model_dim(s, rule->rows), 1, 1};
+    for (size_t i = 0; i < 2; i++) dims[1] += model_dim(s, rule->more[i]);
+    if (rule->each_expert) dims[vector ? 1 : 2] = s->experts.n;
+    if (t->dims[0] != dims[0] || t->dims[1] != dims[1] || t->dims[2] != dims[2] || t->dims[3] != dims[3])
+        return error_set(err, QUIRE_EFORMAT,
+                         rule->each_expert ? "tensor %s: shape %zu x %zu x %zu x %zu; must be %zu x %zu x %zu"
+                                           : "tensor %s: shape %zu x %zu x %zu x %zu; must be %zu x %zu",
+                         t->name, t->dims[0], t->dims[1], t->dims[2], t->dims[3], dims[0], dims[1], dims[2]);
+    const struct tensor_type_info *type = tensor_type_info(t->type);
+    if (!type || !type->decodable)
+        return error_set(err, QUIRE_EUNSUPPORTED, "tensor %s: type %s is not supported", t->name,
+                         type ? type->name : "unknown");
+    bool plain = t->type == TENSOR_F32 || t->type == TENSOR_F16 || t->type == TENSOR_BF16;
+    if (vector && !plain)
+        return error_set(err, QUIRE_EUNSUPPORTED, "tensor %s: type %s; a vector must be F32, F16 or BF16",
+                         t->name, type->name);
+    return 0;
+}
+
+static bool has_tensor(const struct model_spec *s, const struct tensor_rule *rule, size_t layer) {
+    bool routed = s->layers[layer].routed;
+    switch (rule->layers) {
+    case IN_ALL: return true;
+    case IN_DENSE: return !routed;
+    case IN_ROUTED: return routed;
+    case IN_SHARED: return routed && s->experts.shared_ff;
+    }
+    return false;
+}
+
+static int check_present(const struct spec_reader *r, const struct model_spec *s) {
+    for (size_t i = 0; i < r->family->n_tensors; i++) {
+        const struct tensor_rule *rule = &r->family->tensors[i];
+        bool of_layer = rule->weight < W_LAYER_END;
+        for (size_t layer = 0; layer < (of_layer ? s->n_layers : 1); layer++) {
+            char name[SPEC_KEY_BYTES];
+            snprintf(name, sizeof name, "%s", rule->name);
+            if (of_layer) snprintf(name, sizeof name, "blk.%zu.%s", layer, rule->name);
+            if (!rule->optional && (!of_layer || has_tensor(s, rule, layer)) && !weights_tensor(r->w, name))
+                return error_set(r->err, QUIRE_EFORMAT, "tensor %s is missing", name);
+        }
+    }
+    return 0;
+}
+
+int spec_check_tensors(const struct spec_reader *r, const struct model_spec *s) {
+    for (size_t i = 0; i < weights_n_tensors(r->w); i++) {
+        const struct tensor *t = weights_tensor_at(r->w, i);
+        size_t layer;
+        const struct tensor_rule *rule = model_tensor_rule(r->family, s, t->name, &layer);
+        if (!rule)
+            return error_set(r->err, QUIRE_EUNSUPPORTED, "tensor %s: not part of a %s model of %zu layers",
+                             t->name, r->family->name, s->n_layers);
+        if (rule->weight < W_LAYER_END && !has_tensor(s, rule, layer))
+            return error_set(r->err, QUIRE_EUNSUPPORTED, "tensor %s: not part of a layer %s %sexperts",
+                             t->name, rule->layers == IN_DENSE ? "with" : "without",
+                             rule->layers == IN_SHARED ? "shared " : "");
+        int rc = check_shape(s, rule, t, r->err);
+        if (rc) return rc;
+    }
+    return check_present(r, s);
+}

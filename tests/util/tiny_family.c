@@ -1,0 +1,370 @@
+#include "util/tiny_family.h"
+#include "util/tiny_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_VOCAB = 300, GGUF_BOOL = 7 };
+
+/* Zero is "none" or "no" throughout. */
+struct shape {
+    const char *variant, *arch;
+    unsigned n_layers, ff, n_heads, n_kv_heads, head_dim, n_rot, window, pattern; /* 0: the presets below */
+    bool tied, qkv_bias, qk_norm, qk_norm_rows, post_norms, no_pre_norms, fused;
+    bool sinks, norm_by_other_name; /* the norm before the experts is called post_attention_norm */
+    unsigned experts, experts_used, expert_ff, shared_ff;
+    bool shared_router, expert_biases;
+    float rope_base, window_rope_base, attn_cap, final_cap;
+    float attn_scale, embed_scale, residual_scale, logit_scale;
+    const char *rope_scaling;
+    float rope_factor;
+    unsigned rope_original; /* of yarn, and of the divisors when `divisors` */
+    bool divisors;
+};
+
+static const struct shape SHAPES[] = {
+    {.variant = "qwen2", .arch = "qwen2", .head_dim = 24, .qkv_bias = true, .rope_base = 1e6f},
+    {.variant = "qwen3", .arch = "qwen3", .qk_norm = true, .rope_base = 1e6f, .tied = true},
+    {.variant = "gemma2",
+     .arch = "gemma2",
+     .n_layers = 4,
+     .tied = true,
+     .post_norms = true,
+     .window = 40,
+     .attn_cap = 5,
+     .final_cap = 3},
+    {.variant = "gemma3",
+     .arch = "gemma3",
+     .n_layers = 8,
+     .n_kv_heads = 1,
+     .tied = true,
+     .qk_norm = true,
+     .post_norms = true,
+     .window = 40,
+     .rope_base = 1e6f,
+     .window_rope_base = 10000,
+     .rope_scaling = "linear",
+     .rope_factor = 8},
+    {.variant = "phi3", .arch = "phi3", .head_dim = 24, .fused = true, .window = 40},
+    {.variant = "phi3-long",
+     .arch = "phi3",
+     .fused = true,
+     .tied = true,
+     .head_dim = 24,
+     .n_rot = 18,
+     .divisors = true,
+     .rope_original = 64},
+    {.variant = "mixtral",
+     .arch = "llama",
+     .head_dim = 24,
+     .experts = 8,
+     .experts_used = 2,
+     .rope_base = 1e6f},
+    {.variant = "qwen2moe",
+     .arch = "qwen2moe",
+     .head_dim = 24,
+     .qkv_bias = true,
+     .experts = 8,
+     .experts_used = 3,
+     .expert_ff = 64,
+     .shared_ff = 192,
+     .shared_router = true},
+    {.variant = "qwen3moe",
+     .arch = "qwen3moe",
+     .qk_norm = true,
+     .experts = 16,
+     .experts_used = 4,
+     .expert_ff = 64},
+    {.variant = "gpt-oss",
+     .arch = "gpt-oss",
+     .n_layers = 4,
+     .qkv_bias = true,
+     .sinks = true,
+     .norm_by_other_name = true,
+     .window = 40,
+     .experts = 8,
+     .experts_used = 4,
+     .expert_ff = 96,
+     .expert_biases = true,
+     .rope_base = 150000,
+     .rope_scaling = "yarn",
+     .rope_factor = 4,
+     .rope_original = 64},
+    {.variant = "olmo2",
+     .arch = "olmo2",
+     .head_dim = 24,
+     .qk_norm_rows = true,
+     .post_norms = true,
+     .no_pre_norms = true},
+    {.variant = "olmo3",
+     .arch = "olmo2",
+     .head_dim = 24,
+     .n_layers = 5,
+     .qk_norm_rows = true,
+     .post_norms = true,
+     .no_pre_norms = true,
+     .window = 40,
+     .pattern = 4,
+     .rope_base = 500000,
+     .rope_scaling = "yarn",
+     .rope_factor = 4,
+     .rope_original = 64},
+    {.variant = "granite",
+     .arch = "granite",
+     .head_dim = 24,
+     .tied = true,
+     .attn_scale = 0.3f,
+     .embed_scale = 3,
+     .residual_scale = 0.4f,
+     .logit_scale = 2},
+    {.variant = "granitemoe",
+     .arch = "granitemoe",
+     .head_dim = 24,
+     .experts = 8,
+     .experts_used = 3,
+     .shared_ff = 64,
+     .attn_scale = 0.3f,
+     .embed_scale = 3,
+     .residual_scale = 0.4f,
+     .logit_scale = 2},
+    {.variant = "smollm3",
+     .arch = "smollm3",
+     .head_dim = 24,
+     .n_layers = 5,
+     .tied = true,
+     .rope_base = 50000},
+};
+enum { N_SHAPES = sizeof SHAPES / sizeof SHAPES[0] };
+
+const char *const *tiny_family_variants(void) {
+    static const char *names[N_SHAPES + 1];
+    for (size_t i = 0; i < N_SHAPES; i++) names[i] = SHAPES[i].variant;
+    return names;
+}
+
+static struct shape complete(struct shape s) {
+    if (!s.n_layers) s.n_layers = 3;
+    if (!s.ff) s.ff = 160;
+    if (!s.n_heads) s.n_heads = 4;
+    if (!s.n_kv_heads) s.n_kv_heads = 2;
+    if (!s.head_dim) s.head_dim = 32;
+    if (!s.n_rot) s.n_rot = s.head_dim;
+    if (s.experts && !s.expert_ff) s.expert_ff = s.ff;
+    if (s.rope_base == 0) s.rope_base = 10000;
+    return s;
+}
+
+enum { WIDTH = 96, CONTEXT = 2048 };
+
+/* ---- metadata ---- */
+
+static const char *key_of(const struct shape *s, const char *name, char *key) {
+    snprintf(key, 96, "%s.%s", s->arch, name);
+    return key;
+}
+
+static void put_u32(struct gguf_build *b, const struct shape *s, const char *name, unsigned v) {
+    char key[96];
+    if (v) gguf_kv_u32(b, key_of(s, name, key), v);
+}
+
+static void put_f32(struct gguf_build *b, const struct shape *s, const char *name, float v) {
+    char key[96];
+    if (v != 0) gguf_kv_f32(b, key_of(s, name, key), v);
+}
+
+static void add_scaling(struct gguf_build *b, const struct shape *s) {
+    char key[96];
+    if (s->rope_scaling) gguf_kv_str(b, key_of(s, "rope.scaling.type", key), s->rope_scaling);
+    put_f32(b, s, "rope.scaling.factor", s->rope_factor);
+    put_u32(b, s, "rope.scaling.original_context_length", s->rope_original);
+    if (s->divisors)
+        put_f32(b, s, "rope.scaling.attn_factor",
+                (float)sqrt(1 + log((double)CONTEXT / s->rope_original) / log(s->rope_original)));
+}
+
+static void add_metadata(struct gguf_build *b, const struct shape *s) {
+    char key[96];
+    gguf_kv_str(b, "general.architecture", s->arch);
+    gguf_kv_str(b, "general.name", s->variant);
+    put_u32(b, s, "block_count", s->n_layers);
+    put_u32(b, s, "context_length", CONTEXT);
+    put_u32(b, s, "embedding_length", WIDTH);
+    put_u32(b, s, "feed_forward_length", s->ff);
+    put_u32(b, s, "vocab_size", N_VOCAB);
+    put_u32(b, s, "attention.head_count", s->n_heads);
+    put_u32(b, s, "attention.head_count_kv", s->n_kv_heads);
+    put_u32(b, s, "attention.key_length", s->head_dim);
+    put_u32(b, s, "attention.value_length", s->head_dim);
+    put_f32(b, s, "attention.layer_norm_rms_epsilon", 1e-5f);
+    put_u32(b, s, "attention.sliding_window", s->window);
+    if (s->pattern) {
+        gguf_kv_array(b, key_of(s, "attention.sliding_window_pattern", key), GGUF_BOOL, s->n_layers);
+        for (unsigned i = 0; i < s->n_layers; i++)
+            gguf_bytes_put(&b->kv, &(uint8_t){i % s->pattern < s->pattern - 1}, 1);
+    }
+    put_f32(b, s, "attention.scale", s->attn_scale);
+    put_u32(b, s, "rope.dimension_count", s->n_rot);
+    put_f32(b, s, "rope.freq_base", s->rope_base);
+    put_f32(b, s, "rope.freq_base_swa", s->window_rope_base);
+    add_scaling(b, s);
+    put_f32(b, s, "attn_logit_softcapping", s->attn_cap);
+    put_f32(b, s, "final_logit_softcapping", s->final_cap);
+    put_f32(b, s, "embedding_scale", s->embed_scale);
+    put_f32(b, s, "residual_scale", s->residual_scale);
+    put_f32(b, s, "logit_scale", s->logit_scale);
+    put_u32(b, s, "expert_count", s->experts);
+    put_u32(b, s, "expert_used_count", s->experts_used);
+    if (s->expert_ff != s->ff) put_u32(b, s, "expert_feed_forward_length", s->expert_ff);
+    put_u32(b, s, "expert_shared_feed_forward_length", s->shared_ff);
+}
+
+/* ---- tensors ---- */
+
+struct writer {
+    struct gguf_build *b;
+    const struct tiny_model_options *o;
+    unsigned layer;
+};
+
+static const char *name_of(const struct writer *w, const char *rest, char *name) {
+    snprintf(name, 96, "blk.%u.%s", w->layer, rest);
+    return name;
+}
+
+static void norm(const struct writer *w, const char *rest, size_t n, double mean) {
+    char name[96];
+    tiny_add_vector(w->b, w->o, name_of(w, rest, name), n, mean, 0.1);
+}
+
+static void bias(const struct writer *w, const char *rest, size_t n) {
+    char name[96];
+    tiny_add_vector(w->b, w->o, name_of(w, rest, name), n, 0, 0.2);
+}
+
+/* gain: deviation of the product with an input of deviation 1. */
+static void matrix(const struct writer *w, const char *rest, size_t rows, size_t cols, double gain) {
+    char name[96];
+    tiny_add_matrices(w->b, w->o, name_of(w, rest, name), 0, rows, cols, gain / sqrt((double)cols),
+                      w->o->type);
+}
+
+static void each_expert(const struct writer *w, const char *rest, size_t n, size_t rows, size_t cols,
+                        double gain) {
+    char name[96];
+    tiny_add_matrices(w->b, w->o, name_of(w, rest, name), n, rows, cols, gain / sqrt((double)cols),
+                      w->o->type);
+}
+
+static void add_attention(const struct writer *w, const struct shape *s) {
+    size_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
+    if (!s->no_pre_norms) norm(w, "attn_norm.weight", WIDTH, 1);
+    if (s->fused) {
+        matrix(w, "attn_qkv.weight", q + 2 * kv, WIDTH, 1.5);
+    } else {
+        matrix(w, "attn_q.weight", q, WIDTH, 2);
+        matrix(w, "attn_k.weight", kv, WIDTH, 2);
+        matrix(w, "attn_v.weight", kv, WIDTH, 1);
+    }
+    if (s->qkv_bias) {
+        bias(w, "attn_q.bias", q);
+        bias(w, "attn_k.bias", kv);
+        bias(w, "attn_v.bias", kv);
+    }
+    if (s->qk_norm || s->qk_norm_rows) {
+        norm(w, "attn_q_norm.weight", s->qk_norm_rows ? q : s->head_dim, 1.3);
+        norm(w, "attn_k_norm.weight", s->qk_norm_rows ? kv : s->head_dim, 1.3);
+    }
+    if (s->sinks) norm(w, "attn_sinks.weight", s->n_heads, 1);
+    matrix(w, "attn_output.weight", WIDTH, q, 1);
+    if (s->sinks) bias(w, "attn_output.bias", WIDTH);
+    if (s->post_norms) norm(w, "post_attention_norm.weight", WIDTH, 0.6);
+}
+
+static void add_experts(const struct writer *w, const struct shape *s) {
+    char name[96];
+    size_t n = s->experts;
+    tiny_add_matrices(w->b, w->o, name_of(w, "ffn_gate_inp.weight", name), 0, n, WIDTH, 1.5 / sqrt(WIDTH), 0);
+    each_expert(w, "ffn_gate_exps.weight", n, s->expert_ff, WIDTH, 2);
+    each_expert(w, "ffn_up_exps.weight", n, s->expert_ff, WIDTH, 2);
+    each_expert(w, "ffn_down_exps.weight", n, WIDTH, s->expert_ff, 1);
+    if (s->expert_biases) {
+        bias(w, "ffn_gate_inp.bias", n);
+        tiny_add_matrices(w->b, w->o, name_of(w, "ffn_gate_exps.bias", name), 0, n, s->expert_ff, 0.2, 0);
+        tiny_add_matrices(w->b, w->o, name_of(w, "ffn_up_exps.bias", name), 0, n, s->expert_ff, 0.2, 0);
+        tiny_add_matrices(w->b, w->o, name_of(w, "ffn_down_exps.bias", name), 0, n, WIDTH, 0.2, 0);
+    }
+    if (!s->shared_ff) return;
+    if (s->shared_router)
+        tiny_add_vector(w->b, w->o, name_of(w, "ffn_gate_inp_shexp.weight", name), WIDTH, 0, 0.1);
+    matrix(w, "ffn_gate_shexp.weight", s->shared_ff, WIDTH, 2);
+    matrix(w, "ffn_up_shexp.weight", s->shared_ff, WIDTH, 1);
+    matrix(w, "ffn_down_shexp.weight", WIDTH, s->shared_ff, 1);
+}
+
+static void add_feed_forward(const struct writer *w, const struct shape *s) {
+    const char *name = s->norm_by_other_name ? "post_attention_norm.weight" : "ffn_norm.weight";
+    if (!s->no_pre_norms) norm(w, name, WIDTH, 1);
+    if (s->experts) {
+        add_experts(w, s);
+    } else if (s->fused) {
+        matrix(w, "ffn_up.weight", 2 * s->ff, WIDTH, 1.5);
+        matrix(w, "ffn_down.weight", WIDTH, s->ff, 1);
+    } else {
+        matrix(w, "ffn_gate.weight", s->ff, WIDTH, 2);
+        matrix(w, "ffn_up.weight", s->ff, WIDTH, 1);
+        matrix(w, "ffn_down.weight", WIDTH, s->ff, 1);
+    }
+    if (s->post_norms) norm(w, "post_ffw_norm.weight", WIDTH, 0.6);
+}
+
+/* Divisors that grow with the pair, and some below 1. */
+static void add_divisors(struct gguf_build *b, const struct shape *s, const char *name, float first,
+                         float step) {
+    float values[128];
+    uint64_t n = s->n_rot / 2;
+    for (size_t i = 0; i < n; i++) values[i] = first + step * (float)i;
+    gguf_tensor(b, name, 0, 1, &n, values, n * sizeof *values);
+}
+
+void *tiny_family_memory(const char *variant, unsigned type, uint64_t seed, size_t *n) {
+    size_t i = 0;
+    while (i < N_SHAPES && strcmp(SHAPES[i].variant, variant)) i++;
+    if (i == N_SHAPES) return NULL;
+    const struct shape s = complete(SHAPES[i]);
+    struct tiny_model_options o = tiny_model_defaults();
+    o.n_vocab = N_VOCAB;
+    o.seed = seed;
+    o.type = type;
+    struct gguf_build b = gguf_build_new();
+    add_metadata(&b, &s);
+    tiny_add_tokenizer(&b, &o);
+    double embed = s.embed_scale != 0 ? 1 / s.embed_scale : 1; /* deviation of what enters the layers */
+    if (!strncmp(s.arch, "gemma", 5)) embed = 1 / sqrt(WIDTH);
+    tiny_add_matrices(&b, &o, "token_embd.weight", 0, N_VOCAB, WIDTH, embed, type);
+    if (s.divisors) {
+        add_divisors(&b, &s, "rope_factors_long.weight", 1, 1.5f);
+        add_divisors(&b, &s, "rope_factors_short.weight", 0.9f, 0.1f);
+    }
+    for (unsigned layer = 0; layer < s.n_layers; layer++) {
+        struct writer w = {.b = &b, .o = &o, .layer = layer};
+        add_attention(&w, &s);
+        add_feed_forward(&w, &s);
+    }
+    tiny_add_vector(&b, &o, "output_norm.weight", WIDTH, 1.5 / (s.tied ? embed * sqrt(WIDTH) : 1), 0.1);
+    if (!s.tied) tiny_add_matrices(&b, &o, "output.weight", 0, N_VOCAB, WIDTH, 1 / sqrt(WIDTH), type);
+    return gguf_build_finish(&b, n);
+}
+
+int tiny_family_write(const char *path, const char *variant, unsigned type, uint64_t seed) {
+    size_t n;
+    void *data = tiny_family_memory(variant, type, seed, &n);
+    if (!data) return -1;
+    FILE *f = fopen(path, "wb");
+    int failed = !f || fwrite(data, 1, n, f) != n;
+    if (f && fclose(f)) failed = 1;
+    free(data);
+    return failed ? -1 : 0;
+}
