@@ -26,12 +26,14 @@ struct product {
     size_t file_row_bytes;
     char *acts;
     size_t act_row_bytes, m;
+    void (*thread_begin)(void);
     float *y, *scratch;
     size_t scratch_floats; /* of a thread */
 };
 
 static void product_share(void *ctx, size_t thread, size_t n_threads) {
     const struct product *p = ctx;
+    if (p->thread_begin) p->thread_begin(); /* the limits use tiles, too */
     size_t first = p->n_panels * thread / n_threads, end = p->n_panels * (thread + 1) / n_threads;
     for (size_t i = 0; i < p->n_matrices; i++) {
         struct kern_matrix w = p->w;
@@ -48,7 +50,8 @@ static void set_rows(struct product *p, size_t n_panels) {
 
 static int product_new(struct bench *b, struct product *p, enum kern_format f, size_t k, struct error *err) {
     const struct tensor_type_info *type = tensor_type_info(f);
-    *p = (struct product){.mm = &b->kern->mm[f], .type = type, .n_matrices = 1};
+    *p = (struct product){
+        .mm = &b->kern->mm[f], .type = type, .n_matrices = 1, .thread_begin = b->kern->thread_begin};
     p->w = (struct kern_matrix){.mm = p->mm,
                                 .format = f,
                                 .decode = type->decode,
@@ -174,7 +177,7 @@ static int bench_product(struct bench *b, enum kern_format f, struct shape s, co
     p.panels = bench_carve(b, DIFFERENT_PANELS * p.panel_bytes);
     pack_panels(&p, 0, DIFFERENT_PANELS, p.file);
     size_t max_m = ms[n_ms - 1];
-    p.acts = bench_carve(b, max_m * p.act_row_bytes);
+    p.acts = bench_carve(b, (max_m + b->kern->act_rows_over) * p.act_row_bytes);
     float *x = bench_carve(b, s.k * sizeof *x);
     for (size_t i = 0; i < max_m; i++) {
         fill_floats(&b->fill, x, s.k);

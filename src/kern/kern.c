@@ -6,6 +6,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Intel SDM vol. 1, 13.3: the state components that the operating system saves. */
 #define XCR0_AVX    0x06u /* SSE, AVX */
@@ -54,10 +56,17 @@ static bool has_avx512(const struct cpu *c) {
            has_all(c->leaf7_ecx, bit_AVX512VNNI | bit_AVX512VBMI);
 }
 
+/* Linux (5.16 and later) keeps the tile registers from a process until it asks, for all of its threads: see
+ * Documentation/arch/x86/xstate.rst. Asking again is harmless. */
+static bool tiles_permitted(void) {
+    const long request_permission = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
 static bool has_amx(const struct cpu *c) {
     const uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25;
     return has_avx512(c) && has_all(c->xcr0, XCR0_AMX) &&
-           has_all(c->leaf7_edx, amx_bf16 | amx_tile | amx_int8);
+           has_all(c->leaf7_edx, amx_bf16 | amx_tile | amx_int8) && tiles_permitted();
 }
 
 /* vdpbf16ps does twice the work of a float multiply-add on AMD's processors, and no more than that on others.
@@ -93,6 +102,7 @@ const struct kern *kern_table(enum kern_isa isa) {
         [KERN_ISA_REF] = &kern_table_ref,
         [KERN_ISA_AVX2] = &kern_table_avx2,
         [KERN_ISA_AVX512] = &kern_table_avx512,
+        [KERN_ISA_AMX] = &kern_table_amx,
     };
     if ((unsigned)isa >= KERN_ISAS || !kern_cpu_has(isa)) return NULL;
     if (isa == KERN_ISA_AVX512 && has_fast_bf16_dot()) return &kern_table_avx512_bf16;

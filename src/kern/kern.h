@@ -122,12 +122,21 @@ struct kern_attn {
 enum kern_isa { KERN_ISA_REF, KERN_ISA_AVX2, KERN_ISA_AVX512, KERN_ISA_AMX, KERN_ISAS };
 
 struct kern {
-    const char *name; /* "ref", "avx2", "avx512" */
+    const char *name; /* "ref", "avx2", "avx512", "amx" */
     enum kern_isa isa;
+
+    /* What each thread has to do before its first mm.run, and again after other code of the thread has used
+     * tile registers; NULL: nothing. Harmless when done more than once. */
+    void (*thread_begin)(void);
 
     /* By format of the weight as it is to be used; run NULL = unknown format. */
     struct kern_mm mm[KERN_FORMAT_END];
     size_t (*act_row_bytes)(enum kern_act kind, size_t k); /* a multiple of 64 */
+    /* Input rows of a call of mm.run that make up for what it does once a call; 0: it does nothing of the
+     * kind. */
+    size_t call_rows;
+    /* mm.run may read so many rows behind the last input row: they must be readable, and mean nothing. */
+    size_t act_rows_over;
     void (*act_pack[KERN_ACT_KINDS])(void *dst, const float *x, size_t k);
 
     struct kern_attn attn[KERN_KV_TYPES];

@@ -185,23 +185,32 @@ INLINE __m512i q8_dot(__m512i isum, const __m512i *q, const int8_t *x, int n_gro
     return isum;
 }
 
-/* One row's block: |isum| <= 32 * 255 * 127 < 2^21, exact in the integer and in its float. */
-INLINE vf q8_add_block(enum kern_format f, vf sum, const struct q8_factors *c, const __m512i q[8],
-                       const struct kern_act_block *x) {
-    const bool biased = !has_m(f);
+/* Adds one row's block, given the sums of its products (high: of the second half, where halves have scales of
+ * their own). |isum| <= 32 * 255 * 127 < 2^21, exact in the integer and in its float. */
+INLINE vf q8_add_sums(enum kern_format f, vf sum, const struct q8_factors *c, __m512i low, __m512i high,
+                      const struct kern_act_block *x) {
     if (n_halves(f) == 1) {
-        __m512i isum = q8_dot(_mm512_set1_epi32(biased ? x->bias_sum : 0), q, x->q, 8);
-        sum = vf_fma(vf_mul(c->d[0], vf_set(x->scale)), _mm512_cvtepi32_ps(isum), sum);
+        sum = vf_fma(vf_mul(c->d[0], vf_set(x->scale)), _mm512_cvtepi32_ps(low), sum);
         return has_m(f) ? vf_fma(c->m[0], vf_set(x->scaled_sum), sum) : sum;
     }
-    __m512i low = q8_dot(_mm512_set1_epi32(biased ? x->bias_half[0] : 0), q, x->q, 4);
-    __m512i high = q8_dot(_mm512_set1_epi32(biased ? x->bias_half[1] : 0), q + 4, x->q + 16, 4);
     vf t = vf_mul(c->d[0], _mm512_cvtepi32_ps(low));
     t = vf_fma(c->d[1], _mm512_cvtepi32_ps(high), t);
     if (has_m(f)) UNROLL for (int h = 0; h < 2; h++) {
             t = vf_fma(c->m[h], _mm512_cvtepi32_ps(_mm512_set1_epi32(x->bias_half[h])), t);
         }
     return vf_fma(vf_set(x->scale), t, sum);
+}
+
+INLINE vf q8_add_block(enum kern_format f, vf sum, const struct q8_factors *c, const __m512i q[8],
+                       const struct kern_act_block *x) {
+    const bool biased = !has_m(f);
+    if (n_halves(f) == 1) {
+        __m512i isum = q8_dot(_mm512_set1_epi32(biased ? x->bias_sum : 0), q, x->q, 8);
+        return q8_add_sums(f, sum, c, isum, isum, x);
+    }
+    __m512i low = q8_dot(_mm512_set1_epi32(biased ? x->bias_half[0] : 0), q, x->q, 4);
+    __m512i high = q8_dot(_mm512_set1_epi32(biased ? x->bias_half[1] : 0), q + 4, x->q + 16, 4);
+    return q8_add_sums(f, sum, c, low, high, x);
 }
 
 /* NM input rows from i on by one panel. */
@@ -250,4 +259,26 @@ INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_
     }
 #define TABLE_ACT_BF16      bf16_dot_act_pack
 #define TABLE_ACT_ROW_BYTES bf16_dot_act_row_bytes
+#include "kern/table.inc"
+
+#include "kern/mm_amx.inc"
+
+#undef TABLE_ISA
+#undef TABLE_NAME
+#undef TABLE_Q8
+#define TABLE_ISA  KERN_ISA_AMX
+#define TABLE_NAME "amx"
+#define TABLE_Q8   "amx"
+
+#define TABLE kern_table_amx
+#define TABLE_BF16                                                                                           \
+    {                                                                                                        \
+        .name = "bf16, amx", .act = KERN_ACT_BF16, .panel_rows = LANES, .k_multiple = 1,                     \
+        .panel_bytes = amx_bf16_panel_bytes, .pack = amx_bf16_pack, .unpack_row = bf16_dot_unpack_row,       \
+        .run = amx_bf16_run                                                                                  \
+    }
+#define TABLE_ACT_BF16      bf16_dot_act_pack
+#define TABLE_ACT_ROW_BYTES bf16_dot_act_row_bytes
+#define TABLE_Q8_RUN(run)   amx_q8_run
+#define TABLE_MORE          .call_rows = 64, .act_rows_over = AMX_ROWS - 1, .thread_begin = amx_thread_begin,
 #include "kern/table.inc"

@@ -229,7 +229,7 @@ static void setup(struct problem *p) {
     size_t n_panels = (p->rows + mm->panel_rows - 1) / mm->panel_rows, panel_bytes = mm->panel_bytes(&p->w);
     p->file = guarded_new(p->rows * p->row_bytes, 1, p->side);
     p->panels = guarded_new(n_panels * panel_bytes, 64, p->side);
-    p->acts = guarded_new(p->m * p->act_row_bytes, 64, p->side);
+    p->acts = guarded_new((p->m + kern->act_rows_over) * p->act_row_bytes, 64, p->side);
     p->x = guarded_new(p->k * sizeof(float), 4, p->side);
     p->y = guarded_new(((p->m - 1) * p->y_stride + p->rows) * sizeof(float), 4, p->side);
     p->scratch = guarded_new(kern_mm_scratch(p->k) * sizeof(float), 4, p->side);

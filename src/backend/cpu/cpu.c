@@ -44,7 +44,7 @@ static struct cpu_scratch lay_out(const struct kern *k, const struct backend_cpu
     carve(&s.thread_bytes, &s.attn, attention_thread_bytes(s.n_queries, s.n_parts));
     carve(&s.thread_bytes, &s.sample, sample_thread_bytes(o->max_vocab));
 
-    carve(&s.total_bytes, &s.acts, o->max_rows * widest_act(k, o->max_width));
+    carve(&s.total_bytes, &s.acts, (o->max_rows + k->act_rows_over) * widest_act(k, o->max_width));
     carve(&s.total_bytes, &s.units, ATTN_MAX_UNITS * attention_unit_bytes());
     carve(&s.total_bytes, &s.counters, ATTN_MAX_COUNTERS * sizeof(_Atomic uint32_t));
     carve(&s.total_bytes, &s.partials, s.n_partials * sizeof(float));

@@ -62,8 +62,15 @@ static void pack_rows(void *ctx, size_t item, size_t thread) {
                                      cpu_input_row(j->c, j->input, j->width, i, thread), j->width);
 }
 
+/* Which kernels' thread_begin this thread has been through. */
+static _Thread_local const struct kern *begun;
+
 static void run_item(void *ctx, size_t item, size_t thread) {
     const struct matmul_job *j = ctx;
+    if (begun != j->c->kern) {
+        if (j->c->kern->thread_begin) j->c->kern->thread_begin();
+        begun = j->c->kern;
+    }
     size_t tile = item / j->items_per_tile, in_tile = item % j->items_per_tile;
     const struct matmul_output *o = j->outputs;
     while (in_tile >= o->n_items) in_tile -= o++->n_items;
@@ -83,7 +90,10 @@ static void run_item(void *ctx, size_t item, size_t thread) {
 
 /* Cuts each output's panels into items of about equal work: enough of them to even out the threads. */
 static void divide(struct matmul_job *j) {
-    j->tile_rows = size_min(j->n_rows, size_max(MATMUL_TILE_BYTES / j->act_row_bytes, 8));
+    j->tile_rows = size_max(MATMUL_TILE_BYTES / j->act_row_bytes, 8);
+    if (j->c->kern->call_rows) /* a multiple of them */
+        j->tile_rows = size_div_up(j->tile_rows, j->c->kern->call_rows) * j->c->kern->call_rows;
+    j->tile_rows = size_min(j->n_rows, j->tile_rows);
     size_t weight = size_div_up(j->tile_rows, 4), total = 0;
     for (size_t i = 0; i < j->n_outputs; i++) {
         const struct kern_matrix *w = j->outputs[i].w;

@@ -82,11 +82,14 @@ static void test_avx2(void **state) {
 static void test_avx512(void **state) {
     check_path(KERN_ISA_AVX512, "avx512", 2000);
 }
+static void test_amx(void **state) {
+    check_path(KERN_ISA_AMX, "amx", 2000);
+}
 
 /* One argument: which of the tests ("test_avx*"). */
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ref), cmocka_unit_test(test_avx2),
-                                       cmocka_unit_test(test_avx512)};
+                                       cmocka_unit_test(test_avx512), cmocka_unit_test(test_amx)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
