@@ -1,5 +1,6 @@
-/* A SentencePiece model from fuzzed bytes and text put through it: one byte of text length, the text, the model. What
- * must hold: it is refused with a text or it is made; ids are in range, limits hold, content gives no control token. */
+/* A SentencePiece model from fuzzed bytes and text put through it: one byte of text length, the text, the
+ * model. What must hold: it is refused with a text or it is made; ids are in range, limits hold, content
+ * gives no control token. */
 #include "text/sentencepiece.h"
 
 #include <stdio.h>

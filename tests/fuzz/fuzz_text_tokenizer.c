@@ -177,10 +177,9 @@ static void check_text(const struct fuzz *f, const struct tokenizer *t, const ch
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const pres[] = {"smollm",      "gpt-2",          "default", "llama-bpe", "qwen2",
-                                       "nonsense",    "deepseek-v3",    "falcon",  "bloom",     "viking",
-                                       "gpt-4o",      "deepseek-coder", "kimi-k2", "qwen35",    "seed-coder",
-                                       "bailingmoe"};
+    static const char *const pres[] = {
+        "smollm", "gpt-2",  "default", "llama-bpe",      "qwen2",   "nonsense", "deepseek-v3", "falcon",
+        "bloom",  "viking", "gpt-4o",  "deepseek-coder", "kimi-k2", "qwen35",   "seed-coder",  "bailingmoe"};
     static struct fuzz f;
     static char pool[1 << 20];
     struct input in = {data, data + size};

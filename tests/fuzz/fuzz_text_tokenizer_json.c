@@ -1,5 +1,6 @@
-/* A tokenizer.json from fuzzed bytes (up to the first NUL) and text (the rest) put through it. What must hold: it is
- * refused with a text or it is made; ids are in range, limits hold, content never gives a control token. */
+/* A tokenizer.json from fuzzed bytes (up to the first NUL) and text (the rest) put through it. What must
+ * hold: it is refused with a text or it is made; ids are in range, limits hold, content never gives a control
+ * token. */
 #include "text/tokenizer_json.h"
 
 #include <stdio.h>
@@ -31,7 +32,8 @@ static void check_text(const struct tokenizer *t, const char *text, size_t len) 
     MUST(tokenizer_encode(t, text, len, TOKENIZE_SPECIAL, &part, 1, 0, &ids, &err) == 0);
     ids.n = 0;
     MUST(tokenizer_encode(t, text, len, TOKENIZE_SPECIAL, &all, 1, 0, &ids, &err) == 0);
-    for (size_t i = 0; i < ids.n; i++) MUST(!tokenizer_is_control(t, ids.ids[i]) || is_unknown(t, ids.ids[i]));
+    for (size_t i = 0; i < ids.n; i++)
+        MUST(!tokenizer_is_control(t, ids.ids[i]) || is_unknown(t, ids.ids[i]));
     token_buf_free(&ids);
     token_buf_free(&limited);
 }

@@ -13,18 +13,20 @@
 
 #include <cmocka.h>
 
-static const char *const kinds[] = {"roberta.json", "llama3.json",  "qwen2.json",    "nfkc.json",   "nfkd.json",
-                                    "deepseek.json", "llama2.json",  "mistral.json",  "gemma.json",  "unk.json",
-                                    "unks.json",     "xlmr.json",    "t5.json",       "nmt.json",    "bert.json",
-                                    "cased.json",    "words.json",   "pieces.json",   "llama.model", "gemma.model",
-                                    "rules.model",   "across.model", "unigram.model", "bytes.model", "suffix.model"};
+static const char *const kinds[] = {
+    "roberta.json",  "llama3.json",  "qwen2.json",    "nfkc.json",   "nfkd.json",
+    "deepseek.json", "llama2.json",  "mistral.json",  "gemma.json",  "unk.json",
+    "unks.json",     "xlmr.json",    "t5.json",       "nmt.json",    "bert.json",
+    "cased.json",    "words.json",   "pieces.json",   "llama.model", "gemma.model",
+    "rules.model",   "across.model", "unigram.model", "bytes.model", "suffix.model"};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-static void encode(const struct tokenizer *t, struct text_span text, unsigned flags, const struct content_span *content,
-                   size_t n_content, struct token_buf *out) {
+static void encode(const struct tokenizer *t, struct text_span text, unsigned flags,
+                   const struct content_span *content, size_t n_content, struct token_buf *out) {
     struct error err = {0};
     out->n = 0;
-    if (tokenizer_encode(t, text.data, text.len, flags, content, n_content, 0, out, &err)) fail_msg("%s", err.text);
+    if (tokenizer_encode(t, text.data, text.len, flags, content, n_content, 0, out, &err))
+        fail_msg("%s", err.text);
 }
 
 static struct text_span span(const struct buf *b) {
@@ -63,7 +65,8 @@ static void test_golden(void **state) {
 }
 
 /* What is added: by the template, once; around pairs; and what tokenizer_config.json says of it. */
-static void expect_ids(const struct token_buf *ids, size_t at, const struct tokenizer *t, const char *const *pieces) {
+static void expect_ids(const struct token_buf *ids, size_t at, const struct tokenizer *t,
+                       const char *const *pieces) {
     for (size_t i = 0; pieces[i]; i++) {
         int64_t id = tokenizer_find(t, pieces[i], strlen(pieces[i]));
         assert_true(id >= 0 && at + i < ids->n);
@@ -84,18 +87,24 @@ static void test_templates(void **state) {
     tokenizer_free(t);
     t = tok_open_kind("bert.json");
     ids.n = 0;
-    assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a [SEP]", 7}, (struct text_span){"b", 1}, 0, &ids, &n_first, &err), 0);
+    assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a [SEP]", 7}, (struct text_span){"b", 1}, 0,
+                                           &ids, &n_first, &err),
+                     0);
     expect_ids(&ids, 0, t, (const char *const[]){"[CLS]", "a", NULL});
     expect_ids(&ids, n_first - 1, t, (const char *const[]){"[SEP]", "b", "[SEP]", NULL});
     assert_int_equal(ids.n, n_first + 2);
     int64_t sep = tokenizer_find(t, "[SEP]", 5);
     for (size_t i = 0; i + 1 < n_first; i++) assert_true(ids.ids[i] != sep); /* the text's is text */
     ids.n = 0;
-    assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a", 1}, (struct text_span){"b", 1}, 4, &ids, &n_first, &err), QUIRE_ELIMIT);
+    assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a", 1}, (struct text_span){"b", 1}, 4, &ids,
+                                           &n_first, &err),
+                     QUIRE_ELIMIT);
     assert_int_equal(ids.n, 0);
     tokenizer_free(t);
     t = tok_open_kind("gemma.model");
-    assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a", 1}, (struct text_span){"b", 1}, 0, &ids, &n_first, &err), QUIRE_EUNSUPPORTED);
+    assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a", 1}, (struct text_span){"b", 1}, 0, &ids,
+                                           &n_first, &err),
+                     QUIRE_EUNSUPPORTED);
     encode(t, (struct text_span){"a", 1}, TOKENIZE_ADD, NULL, 0, &ids);
     assert_int_equal(ids.ids[0], tokenizer_bos(t));
     assert_false(tokenizer_drops_first_space(t));
@@ -109,8 +118,9 @@ static void test_config(void **state) {
     struct tokenizer *t;
     struct error err = {0};
     tok_read_kind("llama2.json", &json);
-    static const char off[] = "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"add_bos_token\": false,"
-                              " \"add_eos_token\": false, \"tokenizer_class\": \"LlamaTokenizerFast\"}";
+    static const char off[] =
+        "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"add_bos_token\": false,"
+        " \"add_eos_token\": false, \"tokenizer_class\": \"LlamaTokenizerFast\"}";
     assert_int_equal(tokenizer_from_json(json.data, json.len, off, strlen(off), &t, &err), 0);
     assert_int_equal(tokenizer_bos(t), tokenizer_find(t, "<s>", 3));
     assert_int_equal(tokenizer_eos(t), tokenizer_find(t, "</s>", 4));
@@ -126,8 +136,8 @@ static void test_config(void **state) {
     buf_free(&json);
 }
 
-/* Whatever content holds, none of its bytes become a control token; ids of a text without specials are the same
- * with and without being content. */
+/* Whatever content holds, none of its bytes become a control token; ids of a text without specials are the
+ * same with and without being content. */
 static void test_content(void **state) {
     struct tok_golden g;
     struct buf text = BUF_INIT;
@@ -135,7 +145,8 @@ static void test_content(void **state) {
     tok_golden_open(&g, "kinds.golden");
     for (size_t k = 0; k < N_KINDS; k++) {
         struct tokenizer *t = tok_open_kind(kinds[k]);
-        struct tok_gen gen = {.what = "added", .state = 31 + k, .fragments = g.fragments, .n_fragments = g.n_fragments};
+        struct tok_gen gen = {
+            .what = "added", .state = 31 + k, .fragments = g.fragments, .n_fragments = g.n_fragments};
         for (int round = 0; round < 400; round++) {
             tok_gen_next(&gen, &text);
             struct content_span all = {0, text.len};
@@ -164,8 +175,9 @@ static void test_content(void **state) {
 
 /* Text comes back where nothing normalizes it away, whole and pushed token by token. */
 static void test_text_back(void **state) {
-    static const char *const lossless[] = {"llama.model", "gemma.model", "across.model", "llama2.json", "mistral.json",
-                                           "gemma.json",  "llama3.json", "roberta.json", "deepseek.json"};
+    static const char *const lossless[] = {"llama.model", "gemma.model",  "across.model",
+                                           "llama2.json", "mistral.json", "gemma.json",
+                                           "llama3.json", "roberta.json", "deepseek.json"};
     struct tok_golden g;
     struct buf text = BUF_INIT, back = BUF_INIT, streamed = BUF_INIT, want = BUF_INIT;
     struct token_buf ids = {0};
@@ -173,7 +185,8 @@ static void test_text_back(void **state) {
     for (size_t k = 0; k < sizeof lossless / sizeof *lossless; k++) {
         struct tokenizer *t = tok_open_kind(lossless[k]);
         bool prefixed = tokenizer_drops_first_space(t) || !strcmp(lossless[k], "roberta.json");
-        struct tok_gen gen = {.what = "random", .state = 3 + k, .fragments = g.fragments, .n_fragments = g.n_fragments};
+        struct tok_gen gen = {
+            .what = "random", .state = 3 + k, .fragments = g.fragments, .n_fragments = g.n_fragments};
         for (int round = 0; round < 500; round++) {
             struct detokenizer d = {0};
             tok_gen_next(&gen, &text);
@@ -190,7 +203,8 @@ static void test_text_back(void **state) {
             size_t skip = prefixed && back.len > text.len ? 1 : 0;
             /* U+2581 is a space to them */
             for (size_t i = 0; i < text.len; i++) {
-                bool space = strcmp(lossless[k], "llama3.json") && text.len - i >= 3 && !memcmp(text.data + i, "\u2581", 3);
+                bool space = strcmp(lossless[k], "llama3.json") && text.len - i >= 3 &&
+                             !memcmp(text.data + i, "\u2581", 3);
                 buf_putc(&want, space ? ' ' : text.data[i]);
                 i += space ? 2 : 0;
             }
@@ -226,7 +240,8 @@ static void test_bytes_and_limits(void **state) {
             for (size_t i = 0; i < ids.n; i++) assert_true(ids.ids[i] < tokenizer_n_vocab(t));
             for (size_t max = 1; max < ids.n + 2; max += 1 + ids.n / 3) {
                 limited.n = 0;
-                int rc = tokenizer_encode(t, exact, text.len, TOKENIZE_SPECIAL | TOKENIZE_ADD, NULL, 0, max, &limited, &err);
+                int rc = tokenizer_encode(t, exact, text.len, TOKENIZE_SPECIAL | TOKENIZE_ADD, NULL, 0, max,
+                                          &limited, &err);
                 assert_int_equal(rc, ids.n > max ? QUIRE_ELIMIT : 0);
                 assert_int_equal(limited.n, rc ? 0 : ids.n);
             }
@@ -259,7 +274,8 @@ static void test_megabytes(void **state) {
 
 /* Every allocation fails once: an error, and nothing leaks. */
 static void test_no_memory(void **state) {
-    static const char *const some[] = {"llama2.json", "xlmr.json", "bert.json", "qwen2.json", "bytes.model", "gemma.model"};
+    static const char *const some[] = {"llama2.json", "xlmr.json",   "bert.json",
+                                       "qwen2.json",  "bytes.model", "gemma.model"};
     static const char text[] = "na\u00efve <tool> e\u0301\u0301 word \u4e2d\u6587 1234 <NORM>";
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         struct buf data = BUF_INIT;
@@ -300,23 +316,35 @@ static void test_refused(void **state) {
     refused("", QUIRE_EFORMAT, "tokenizer.json: line");
     refused("[]", QUIRE_EFORMAT, "must hold an object");
     refused("{}", QUIRE_EFORMAT, "model is missing");
-    refused("{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}}}", QUIRE_EUNSUPPORTED, "model has the type \"WordLevel\"");
-    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", QUIRE_EFORMAT, "an id of model.vocab");
-    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}", QUIRE_EFORMAT, "an id of model.vocab");
-    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", QUIRE_EFORMAT, "two tokens with the id 0");
-    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}", QUIRE_EFORMAT, "model.merges[0]");
-    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"b\"]]}}", QUIRE_EFORMAT, "model.merges[0] \"a\", \"b\"");
-    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", QUIRE_EUNSUPPORTED,
-            "end_of_word_suffix is \"</w>\"");
-    refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}", QUIRE_EFORMAT, "model.unk_id is missing");
-    refused("{\"normalizer\":{\"type\":\"Odd\"}," BPE "}", QUIRE_EUNSUPPORTED, "normalizer has the type \"Odd\"");
-    refused("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x(y)\"},\"behavior\":\"Isolated\"}," BPE "}",
+    refused("{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}}}", QUIRE_EUNSUPPORTED,
+            "model has the type \"WordLevel\"");
+    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", QUIRE_EFORMAT,
+            "an id of model.vocab");
+    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}", QUIRE_EFORMAT,
+            "an id of model.vocab");
+    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", QUIRE_EFORMAT,
+            "two tokens with the id 0");
+    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}", QUIRE_EFORMAT,
+            "model.merges[0]");
+    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"b\"]]}}", QUIRE_EFORMAT,
+            "model.merges[0] \"a\", \"b\"");
+    refused(
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}",
+        QUIRE_EUNSUPPORTED, "end_of_word_suffix is \"</w>\"");
+    refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}", QUIRE_EFORMAT,
+            "model.unk_id is missing");
+    refused("{\"normalizer\":{\"type\":\"Odd\"}," BPE "}", QUIRE_EUNSUPPORTED,
+            "normalizer has the type \"Odd\"");
+    refused("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x(y)\"},\"behavior\":"
+            "\"Isolated\"}," BPE "}",
             QUIRE_EUNSUPPORTED, "the regular expression x(y)");
     refused("{\"decoder\":{\"type\":\"CTC\"}," BPE "}", QUIRE_EUNSUPPORTED, "decoder has the type \"CTC\"");
-    refused("{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],\"pair\":[]}," BPE "}",
+    refused("{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
+            "\"x\"}}],\"pair\":[]}," BPE "}",
             QUIRE_EFORMAT, "special_tokens has not");
     refused("{\"added_tokens\":[{\"id\":3}]," BPE "}", QUIRE_EFORMAT, "added_tokens[0] needs content");
-    refused("{\"added_tokens\":[{\"id\":2,\"content\":\"ab\",\"special\":true}]," BPE "}", QUIRE_EFORMAT, "model.merges[0]");
+    refused("{\"added_tokens\":[{\"id\":2,\"content\":\"ab\",\"special\":true}]," BPE "}", QUIRE_EFORMAT,
+            "model.merges[0]");
     struct tokenizer *t;
     struct error err = {0};
     assert_int_equal(tokenizer_from_sentencepiece("\x0a\xff", 2, NULL, &t, &err), QUIRE_EFORMAT);
@@ -327,8 +355,10 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),    cmocka_unit_test(test_templates), cmocka_unit_test(test_config),
-        cmocka_unit_test(test_content),   cmocka_unit_test(test_text_back), cmocka_unit_test(test_bytes_and_limits),
-        cmocka_unit_test(test_megabytes), cmocka_unit_test(test_no_memory), cmocka_unit_test(test_refused)};
+        cmocka_unit_test(test_golden),    cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_config),    cmocka_unit_test(test_content),
+        cmocka_unit_test(test_text_back), cmocka_unit_test(test_bytes_and_limits),
+        cmocka_unit_test(test_megabytes), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

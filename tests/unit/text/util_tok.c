@@ -372,9 +372,10 @@ static void random_bytes(struct tok_gen *g, struct buf *out) {
 
 /* Texts full of what the kinds' tokenizers have as added tokens. */
 static void added_text(struct tok_gen *g, struct buf *out) {
-    static const char *const added[] = {
-        "<s>",       "</s>",   "<tool>", " <tool>",  "[X]",        "[X] ",   "word",     " word ", "words", "  two",
-        "   two ", "\u00dcn\u00ef", "<NORM>", " <NORM>", "<|im_end|>", "[MASK]", " [MASK]", "[CLS]", "<unk>"};
+    static const char *const added[] = {"<s>",     "</s>",          "<tool>", " <tool>", "[X]",
+                                        "[X] ",    "word",          " word ", "words",   "  two",
+                                        "   two ", "\u00dcn\u00ef", "<NORM>", " <NORM>", "<|im_end|>",
+                                        "[MASK]",  " [MASK]",       "[CLS]",  "<unk>"};
     for (uint64_t n = 1 + tok_below(&g->state, 12); n > 0; n--) {
         uint64_t kind = tok_below(&g->state, 4);
         if (kind == 0) {
