@@ -47,6 +47,9 @@ static const struct pretok pretoks[] = {
     {.name = "deepseek-coder",
      STEPS({.next = pretok_newline}, {.next = pretok_spaced_letters}, {.next = pretok_spaced_punctuation},
            {.next = pretok_cjk_wide}, {.next = pretok_digits})},
+    {.name = "deepseek-llm",
+     STEPS({.next = pretok_newline}, {.next = pretok_spaced_cased}, {.next = pretok_spaced_symbols},
+           {.next = pretok_last_space}, {.next = pretok_cjk_wide}, {.next = pretok_digits})},
     {.name = "falcon", STEPS({.next = pretok_falcon}, {.next = pretok_gpt2}, {.next = pretok_three_digits})},
     {.name = "bloom", ALIASES("poro-chat", "gpt3-finnish"), STEPS({.next = pretok_bloom})},
     {.name = "viking", STEPS({.next = pretok_bloom}, {.next = pretok_digits})},
@@ -66,7 +69,8 @@ const struct pretok *pretok_find(const char *name, size_t len) {
 }
 
 const char *pretok_known_names(void) {
-    return "default, gpt-2, llama-bpe, qwen2, smollm, deepseek-v3, deepseek-coder, gpt-4o, tekken, kimi-k2, "
+    return "default, gpt-2, llama-bpe, qwen2, smollm, deepseek-v3, deepseek-coder, deepseek-llm, gpt-4o, "
+           "tekken, kimi-k2, "
            "glm4, "
            "falcon, bloom, command-r, dbrx, hunyuan, olmo, qwen35, bailingmoe, seed-coder, viking and their "
            "other "

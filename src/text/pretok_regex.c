@@ -369,6 +369,89 @@ static inline size_t spaced_runs(const uint8_t *s, size_t i, size_t n, uint32_t 
     return end;
 }
 
+/* [A-Za-z...]: the cased letters, as DeepSeek LLM's file lists them. */
+struct code_range {
+    uint32_t first, last;
+};
+static const struct code_range cased_letters[] = {
+    {0x41, 0x5a},       {0x61, 0x7a},       {0xb5, 0xb5},       {0xc0, 0xd6},       {0xd8, 0xf6},
+    {0xf8, 0x1ba},      {0x1bc, 0x1bf},     {0x1c4, 0x293},     {0x295, 0x2af},     {0x370, 0x373},
+    {0x376, 0x376},     {0x377, 0x377},     {0x37b, 0x37d},     {0x37f, 0x37f},     {0x386, 0x386},
+    {0x388, 0x38a},     {0x38c, 0x38c},     {0x38e, 0x3a1},     {0x3a3, 0x3f5},     {0x3f7, 0x481},
+    {0x48a, 0x52f},     {0x531, 0x556},     {0x10a0, 0x10c5},   {0x13a0, 0x13f5},   {0x13f8, 0x13fd},
+    {0x1c90, 0x1cba},   {0x1cbd, 0x1cbf},   {0x1d00, 0x1d2b},   {0x1d6b, 0x1d77},   {0x1d79, 0x1d9a},
+    {0x1e00, 0x1f15},   {0x1f18, 0x1f1d},   {0x1f20, 0x1f45},   {0x1f48, 0x1f4d},   {0x1f50, 0x1f57},
+    {0x1f59, 0x1f59},   {0x1f5b, 0x1f5b},   {0x1f5d, 0x1f5d},   {0x1f5f, 0x1f7d},   {0x1f80, 0x1fb4},
+    {0x1fb6, 0x1fbc},   {0x1fbe, 0x1fbe},   {0x1fc2, 0x1fc4},   {0x1fc6, 0x1fcc},   {0x1fd0, 0x1fd3},
+    {0x1fd6, 0x1fdb},   {0x1fe0, 0x1fec},   {0x1ff2, 0x1ff4},   {0x1ff6, 0x1ffc},   {0x2102, 0x2102},
+    {0x2107, 0x2107},   {0x210a, 0x2113},   {0x2115, 0x2115},   {0x2119, 0x211d},   {0x2124, 0x2124},
+    {0x2126, 0x2126},   {0x2128, 0x2128},   {0x212a, 0x212d},   {0x212f, 0x2134},   {0x2139, 0x2139},
+    {0x213c, 0x213f},   {0x2145, 0x2149},   {0x214e, 0x214e},   {0x2183, 0x2183},   {0x2184, 0x2184},
+    {0x2c00, 0x2c7b},   {0x2c7e, 0x2ce4},   {0x2ceb, 0x2cee},   {0x2cf2, 0x2cf2},   {0x2cf3, 0x2cf3},
+    {0xa640, 0xa66d},   {0xa680, 0xa69b},   {0xa722, 0xa76f},   {0xa771, 0xa787},   {0xa78b, 0xa78e},
+    {0xab70, 0xabbf},   {0xfb00, 0xfb06},   {0xfb13, 0xfb17},   {0xff21, 0xff3a},   {0xff41, 0xff5a},
+    {0x10400, 0x1044f}, {0x104b0, 0x104d3}, {0x104d8, 0x104fb}, {0x10c80, 0x10cb2}, {0x10cc0, 0x10cf2},
+    {0x118a0, 0x118df}, {0x1e900, 0x1e943}};
+/* [!-/:-~ and their full-width forms, general quotation marks, CJK punctuation] */
+static const struct code_range wide_symbols[] = {{0x21, 0x2f},     {0x3a, 0x7e},     {0x2018, 0x201f},
+                                                 {0x3000, 0x3002}, {0xff01, 0xff0f}, {0xff1a, 0xff5e}};
+
+static bool in_ranges(uint32_t cp, const struct code_range *r, size_t n) {
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (cp >= r[mid].first && cp <= r[mid].last) return true;
+        if (cp < r[mid].first)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return false;
+}
+static bool is_cased_letter(uint32_t cp) {
+    return in_ranges(cp, cased_letters, sizeof cased_letters / sizeof *cased_letters);
+}
+static bool is_wide_symbol(uint32_t cp) {
+    return in_ranges(cp, wide_symbols, sizeof wide_symbols / sizeof *wide_symbols);
+}
+
+static inline bool is_space_cp(uint32_t cp) {
+    return cp != UINT32_MAX && (UNICODE_SPACE >> (unicode_entry(cp) & 31) & 1);
+}
+
+/* \s?X+ , and what is between. X may hold white space (U+3000). */
+static inline size_t spaced_class(const uint8_t *s, size_t i, size_t n, bool (*in)(uint32_t)) {
+    size_t end, after;
+    for (size_t at = i; at < n; at = end) {
+        uint32_t cp = char_at(s, at, n, &end);
+        bool starts = in(cp) || (is_space_cp(cp) && end < n && in(char_at(s, end, n, &after)));
+        if (starts && at > i) return at;
+        if (!starts) continue;
+        size_t from = is_space_cp(cp) && end < n && in(char_at(s, end, n, &after)) ? end : at;
+        return class_runs(s, from, n, in);
+    }
+    return n;
+}
+size_t pretok_spaced_cased(const uint8_t *s, size_t i, size_t n) {
+    return spaced_class(s, i, n, is_cased_letter);
+}
+size_t pretok_spaced_symbols(const uint8_t *s, size_t i, size_t n) {
+    return spaced_class(s, i, n, is_wide_symbol);
+}
+
+/* \s+$ : white space at the end, and what is before it. */
+size_t pretok_last_space(const uint8_t *s, size_t i, size_t n) {
+    size_t start = n;
+    while (start > i) {
+        size_t len = 1;
+        while (len < 4 && start - len > i && (s[start - len] & 0xc0) == 0x80) len++;
+        size_t end;
+        if (!is_space_cp(char_at(s, start - len, n, &end)) || end != start) break;
+        start -= len;
+    }
+    return start > i ? start : n;
+}
+
 size_t pretok_spaced_letters(const uint8_t *s, size_t i, size_t n) {
     return spaced_runs(s, i, n, UNICODE_LETTER);
 }
@@ -491,6 +574,29 @@ size_t pretok_bert(const uint8_t *s, size_t i, size_t n) {
 #define CASED_REST "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define NOT_HAN    "&&[^\\p{Han}]"
 
+#define DEEPSEEK_LETTERS                                                                                     \
+    "\134s?[A-Za-z\302\265\303\200-\303\226\303\230-\303\266\303\270-\306\272\306\274-\306\277\307\204-"     \
+    "\312\223\312\225-\312\257\315\260-\315\263\315\266\315\267\315\273-\315\275\315\277\316\206\316\210"    \
+    "-\316\212\316\214\316\216-\316\241\316\243-\317\265\317\267-\322\201\322\212-\324\257\324\261-"         \
+    "\325\226\341\202\240-\341\203\205\341\216\240-\341\217\265\341\217\270-\341\217\275\341\262\220-"       \
+    "\341\262\272\341\262\275-\341\262\277\341\264\200-\341\264\253\341\265\253-\341\265\267\341\265\271"    \
+    "-\341\266\232\341\270\200-\341\274\225\341\274\230-\341\274\235\341\274\240-\341\275\205\341\275\210-"  \
+    "\341\275\215\341\275\220-\341\275\227\341\275\231\341\275\233\341\275\235\341\275\237-"                 \
+    "\341\275\275\341\276\200-\341\276\264\341\276\266-\341\276\274\341\276\276\341\277\202-"                \
+    "\341\277\204\341\277\206-\341\277\214\341\277\220-\341\277\223\341\277\226"                             \
+    "-\341\277\233\341\277\240-\341\277\254\341\277\262-\341\277\264\341\277\266-"                           \
+    "\341\277\274\342\204\202\342\204\207\342\204\212-\342\204\223\342\204\225\342\204\231-"                 \
+    "\342\204\235\342\204\244\342\204\246\342\204\250\342\204\252-\342\204\255\342\204\257-"                 \
+    "\342\204\264\342\204\271\342\204\274-\342\204\277\342\205\205-"                                         \
+    "\342\205\211\342\205\216\342\206\203\342\206\204\342\260\200"                                           \
+    "-\342\261\273\342\261\276-\342\263\244\342\263\253-\342\263\256\342\263\262\342\263\263\352\231\200-"   \
+    "\352\231\255\352\232\200-\352\232\233\352\234\242-\352\235\257\352\235\261-\352\236\207\352\236\213-"   \
+    "\352\236\216\352\255\260-\352\256\277\357\254\200-\357\254\206\357\254\223-\357\254\227\357\274\241-"   \
+    "\357\274\272\357\275\201-\357\275\232"                                                                  \
+    "\360\220\220\200-\360\220\221\217\360\220\222\260-\360\220\223\223\360\220\223\230-"                    \
+    "\360\220\223\273\360\220\262\200-\360\220\262\262\360\220\263\200-\360\220\263\262\360\221\242\240-"    \
+    "\360\221\243\237\360\236\244\200-\360\236\245\203]+"
+
 static const struct {
     const char *pattern;
     pretok_scanner *next;
@@ -524,6 +630,12 @@ static const struct {
     {"\\s?\\p{P}+", pretok_spaced_punctuation},
     {" ?[^(\\s|.,!?\xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c\xe3\x80\x81\xe0\xa5\xa4\xdb\x94\xd8\x8c)]+",
      pretok_bloom},
+    {DEEPSEEK_LETTERS, pretok_spaced_cased},
+    {"\134s?[!-/"
+     ":-~\357\274\201-\357\274\217\357\274\232-\357\275\236\342\200\230-\342\200\237\343\200\200-"
+     "\343\200\202]+",
+     pretok_spaced_symbols},
+    {"\\s+$", pretok_last_space},
     {"\\p{N}{1,3}", pretok_number_3},
     {"\\p{N}", pretok_number_1},
     {"\\p{N}+", pretok_numbers},

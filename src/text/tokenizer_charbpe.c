@@ -105,8 +105,8 @@ static int bad_merge(const struct tokenizer_spec *spec, size_t i, const char *wh
                      (int)size_min(l.len, 64), l.data, (int)size_min(r.len, 64), r.data, why);
 }
 
-static int listed_merges(const struct tokenizer *t, const struct tokenizer_spec *spec,
-                         const struct bpe *pieces, struct merges *m, struct error *err) {
+static int listed_merges(const struct tokenizer_spec *spec, const struct bpe *pieces, struct merges *m,
+                         struct error *err) {
     struct buf joined = BUF_INIT;
     int rc = 0;
     for (size_t i = 0; i < spec->n_merges && !rc; i++) {
@@ -128,7 +128,6 @@ static int listed_merges(const struct tokenizer *t, const struct tokenizer_spec 
             rc = merges_add(m, merge, (uint32_t)i);
     }
     buf_free(&joined);
-    (void)t;
     return rc;
 }
 
@@ -170,7 +169,7 @@ static int build(struct tokenizer *t, const struct tokenizer_spec *spec, bool *i
     for (size_t id = 0; id < t->n_vocab; id++)
         is_word[id] = p ? piece_is_text(t, spec, id) : t->types[id] == TOKEN_NORMAL;
     int rc = bpe_init(&pieces, &config, &temp, &duplicate);
-    if (!rc) rc = p ? listed_merges(t, spec, &pieces, m, err) : rank_pieces(spec, rank);
+    if (!rc) rc = p ? listed_merges(spec, &pieces, m, err) : rank_pieces(spec, rank);
     if (!rc && !p) rc = split_pieces(t, &pieces, is_word, rank, m);
     if (!rc) t->cut_at_spaces = can_cut(t, is_word, &pieces);
     arena_free(&temp);
@@ -181,8 +180,9 @@ static int build(struct tokenizer *t, const struct tokenizer_spec *spec, bool *i
     config.unk = t->unk;
     config.fuse_unk = p ? p->fuse_unk : true;
     config.ignore_merges = p && p->ignore_merges;
-    if (!rc) rc = bpe_init(&t->bpe, &config, &t->arena, &duplicate);
-    return rc == QUIRE_EFORMAT && !err->code ? bad_merge(spec, duplicate, "is listed twice", err) : rc;
+    if (rc) return rc;
+    rc = bpe_init(&t->bpe, &config, &t->arena, &duplicate);
+    return rc == QUIRE_EFORMAT ? bad_merge(spec, duplicate, "is listed twice", err) : rc;
 }
 
 static int charbpe_create(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {

@@ -76,9 +76,9 @@ static int fill_object(struct json_loader *l, json_t *vocab, struct vocab *v) {
     return 0;
 }
 
-/* The reference's JSON library reads a number as its digits, an integer, times or divided by a power of ten. With 17
- * digits that is sometimes the neighbour of the nearest double, and sums of scores that would tie do not. Files have the
- * shortest digits that give the number back. */
+/* The reference's JSON library reads a number as its digits, an integer, times or divided by a power of ten.
+ * With 17 digits that is sometimes the neighbour of the nearest double, and sums of scores that would tie do
+ * not. Files have the shortest digits that give the number back. */
 static double as_the_reference_reads(double v) {
     char text[40];
     int precision = 0;

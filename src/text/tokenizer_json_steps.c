@@ -1,4 +1,5 @@
 /* Normalizers, pre-tokenizers and decoders of tokenizer.json. */
+#include "text/pretok_scanners.h"
 #include "text/tokenizer_json_internal.h"
 
 #include "base/error.h"
@@ -231,7 +232,9 @@ static int read_split(struct json_loader *l, const json_t *j, const char *path) 
         return add_chain(l, path, step);
     }
     step.next = pretok_of_regex(regex.data, regex.len, &total);
-    if (!step.next) return unknown_regex(l, path, regex);
+    bool lines = false; /* $ is at each end of a line: the same only where lines have been cut apart */
+    for (size_t i = 0; i < l->pipeline.n_chain; i++) lines |= l->chain[i].next == pretok_newline;
+    if (!step.next || (step.next == pretok_last_space && !lines)) return unknown_regex(l, path, regex);
     /* what a total expression does not match is nothing, so removing that is isolating the matches */
     bool isolated = step.behavior == SPLIT_ISOLATED || (step.behavior == SPLIT_REMOVED && invert && total);
     if (!isolated) return wrong(l, path, "Split by this expression is supported with the behavior Isolated");

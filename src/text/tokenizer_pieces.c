@@ -162,13 +162,12 @@ static uint8_t *put_spaced(struct text_span p, uint8_t *out) {
 static uint8_t *put_text(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id,
                          enum piece_text how, uint8_t *out) {
     struct text_span p = spec->pieces[id];
-    bool special = flags_of(spec, id) & ADDED;
     if (t->types[id] == TOKEN_BYTE) {
         *out++ = (uint8_t)byte_of(p);
         return out;
     }
     if (t->types[id] != TOKEN_NORMAL && t->types[id] != TOKEN_USER_DEFINED) return out;
-    if (how == PIECE_METASPACE && !(special && how != PIECE_METASPACE)) return put_spaced(p, out);
+    if (how == PIECE_METASPACE) return put_spaced(p, out);
     if (how == PIECE_WORDPIECE) {
         struct text_span c = spec->pipeline->continuation;
         if (c.len && p.len >= c.len && !memcmp(p.data, c.data, c.len))

@@ -1,6 +1,7 @@
-/* A chat template and what it is rendered with: the template up to the first NUL, then JSON {"messages": ..., "tools": ...,
- * "documents": ..., "kwargs": ...} (a small conversation if that is not it). Whatever they are: no more than the budgets,
- * the same text twice, UTF-8, spans in order, and what the input alone can have written is content. */
+/* A chat template and what it is rendered with: the template up to the first NUL, then JSON {"messages": ...,
+ * "tools": ..., "documents": ..., "kwargs": ...} (a small conversation if that is not it). Whatever they are:
+ * no more than the budgets, the same text twice, UTF-8, spans in order, and what the input alone can have
+ * written is content. */
 #include "base/utf8.h"
 #include "text/chat_template.h"
 
@@ -15,11 +16,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define MAX_OUTPUT_BYTES 65536
 
 static const char conversation[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be ЖЖ.\"},{\"role\":\"user\",\"content\":\" Ж a<b>&'Ж' \\n x\",\"n\":3,"
-    "\"l\":[1,2.5,null,true,\"Ж\",[],{}]},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"function\":"
-    "{\"name\":\"f\",\"arguments\":{\"Ж\":\"é\",\"b\":-1}}}]},{\"role\":\"Ж\",\"content\":[{\"type\":\"text\",\"text\":\"Жж\"}]}],"
-    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}],"
-    "\"kwargs\":{\"s\":\"Ж %s {} ß\",\"x\":{\"a\":1,\"Ж\":[\"b\",\"a\"]},\"nums\":[3,1,2],\"e\":\"\",\"t\":true}}";
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be ЖЖ.\"},{\"role\":\"user\",\"content\":\" Ж "
+    "a<b>&'Ж' \\n x\",\"n\":3,"
+    "\"l\":[1,2.5,null,true,\"Ж\",[],{}]},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":"
+    "\"1\",\"function\":"
+    "{\"name\":\"f\",\"arguments\":{\"Ж\":\"é\",\"b\":-1}}}]},{\"role\":\"Ж\",\"content\":[{\"type\":"
+    "\"text\",\"text\":\"Жж\"}]}],"
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{}}}}],"
+    "\"kwargs\":{\"s\":\"Ж %s {} "
+    "ß\",\"x\":{\"a\":1,\"Ж\":[\"b\",\"a\"]},\"nums\":[3,1,2],\"e\":\"\",\"t\":true}}";
 
 static const char *find_zhe(const char *s, size_t n) {
     return n ? memmem(s, n, "Ж", 2) : NULL;
@@ -50,7 +56,8 @@ static void check(const struct chat_rendering *r, bool only_input_has_zhe) {
         MUST(is_content(r, (size_t)(hit - r->text.data), 2));
 }
 
-static void render(const struct chat_template *t, const struct chat_template_input *in, bool only_input_has_zhe) {
+static void render(const struct chat_template *t, const struct chat_template_input *in,
+                   bool only_input_has_zhe) {
     struct chat_rendering a, b;
     struct error err = {0};
     int rc = chat_template_render(t, in, &a, &err);

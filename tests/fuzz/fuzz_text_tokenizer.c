@@ -177,12 +177,14 @@ static void check_text(const struct fuzz *f, const struct tokenizer *t, const ch
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const pres[] = {"smollm", "gpt-2", "default", "llama-bpe", "qwen2", "nonsense"};
+    static const char *const pres[] = {
+        "smollm", "gpt-2",  "default", "llama-bpe",      "qwen2",   "nonsense", "deepseek-v3", "falcon",
+        "bloom",  "viking", "gpt-4o",  "deepseek-coder", "kimi-k2", "qwen35",   "seed-coder",  "bailingmoe"};
     static struct fuzz f;
     static char pool[1 << 20];
     struct input in = {data, data + size};
     f = (struct fuzz){.pool = pool, .cap = sizeof pool};
-    const char *pre = pres[u8(&in) % 6];
+    const char *pre = pres[u8(&in) % 16];
     unsigned flags = u8(&in), cut = u16(&in);
     for (size_t i = 0; i < MAX_PIECES; i++) f.types[i] = TOKEN_NORMAL;
     f.has_bytes = flags & 1;

@@ -62,6 +62,12 @@ DEEPSEEK3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 ).replace("\\\"", '"')
 BLOOM = " ?[^(\\s|.,!?…。，、।۔،)]+"
+DEEPSEEK_LETTERS = (
+    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-"
+    r"ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ"
+    r"-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
+)
+DEEPSEEK_SYMBOLS = r"\s?[!-/:-~！-／：-～‘-‟　-。]+"
 KANA, WIDE = "[一-龥぀-ゟ゠-ヿ]+", "[一-龥ࠀ-一가-퟿]+"
 ASCII_CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 
@@ -95,6 +101,9 @@ MORE = {  # word borders only
     "deepseek-coder": Sequence([
         *(Split(Regex(p), "isolated") for p in (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", WIDE)),
         Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=False)]),
+    "deepseek-llm": Sequence([
+        *(Split(Regex(p), "isolated") for p in (r"[\r\n]", DEEPSEEK_LETTERS, DEEPSEEK_SYMBOLS, r"\s+$", WIDE)),
+        Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=False)]),
     "falcon": split(r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"),
     "bloom": split(BLOOM),
     "viking": Sequence([Split(Regex(BLOOM), "isolated"), Digits(individual_digits=True),
@@ -106,6 +115,7 @@ PATTERNS = [  # that tokenizer.json files have; written to tests/unit/text/preto
     LLAMA3.replace("{1,3}", "+"), SEED, QWEN35, cased(CONTRACTION + "?", r"\p{N}{1,3}", r"[\r\n/]*"),
     cased("", r"\p{N}", r"[\r\n/]*"), KIMI, DEEPSEEK3, KANA, WIDE, r"[\r\n]", "[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", BLOOM,
     r"\p{N}{1,3}", r"\p{N}", r"\p{N}+", "[0-9][0-9][0-9]", r"[\p{P}\$\+<=>\^~\|`]+", r"[\p{P}\$\+<=>\^~\|]+",
+    DEEPSEEK_LETTERS, DEEPSEEK_SYMBOLS,
 ]
 
 # --- vocabularies ---

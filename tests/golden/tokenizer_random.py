@@ -56,7 +56,7 @@ def build():
     text = [p for p in glob.glob(os.path.join(ROOT, "src/text/*.c")) if not os.path.basename(p).startswith(("jinja", "chat"))]
     base = [os.path.join(ROOT, "src/base", n) for n in ("arena.c", "buf.c", "error.c", "utf8.c")]
     subprocess.check_call(["cc", "-std=gnu17", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-I" + os.path.join(ROOT, "src"),
-                           "-I" + os.path.join(ROOT, "include"), *text, *base, shim, "-ljansson", "-o", out])
+                           "-I" + os.path.join(ROOT, "include"), *text, *base, shim, "-ljansson", "-lm", "-o", out])
     lib = ctypes.CDLL(out)
     lib.shim_open.restype = ctypes.c_void_p
     lib.shim_encode.restype = ctypes.c_long

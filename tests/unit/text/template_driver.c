@@ -1,10 +1,11 @@
 /* Renders templates read from standard input, one JSON object a line: {"template": ..., "messages": ...,
  * "tools": ..., "documents": ..., "kwargs": ..., "add_generation_prompt": ..., "bos_token": ..., "eos_token":
  * ..., "now": ...}. Writes one line each: {"text": ..., "content": [[start, len], ...]} or {"error": ...,
- * "code": ...}. For comparing with Python (tests/golden/template_fuzz.py); not run by the tests. Built by hand:
+ * "code": ...}. For comparing with Python (tests/golden/template_fuzz.py); not run by the tests. Built by
+ * hand:
  *
- *     cc -D_GNU_SOURCE -Isrc -Iinclude tests/unit/text/template_driver.c build/libquire_text.a build/libquire_base.a \
- *        -ljansson -lm -o template_driver */
+ *     cc -D_GNU_SOURCE -Isrc -Iinclude tests/unit/text/template_driver.c build/libquire_text.a
+ * build/libquire_base.a \ -ljansson -lm -o template_driver */
 #include "text/chat_template.h"
 
 #include <stdio.h>

@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 static const char *const names[] = {
-    "default", "gpt-2",     "llama-bpe",   "qwen2",          "smollm",     "olmo",   "dbrx",
-    "glm4",    "hunyuan",   "qwen35",      "bailingmoe",     "seed-coder", "gpt-4o", "tekken",
-    "kimi-k2", "command-r", "deepseek-v3", "deepseek-coder", "falcon",     "bloom",  "viking"};
+    "default",     "gpt-2",          "llama-bpe",    "qwen2",      "smollm", "olmo",   "dbrx",    "glm4",
+    "hunyuan",     "qwen35",         "bailingmoe",   "seed-coder", "gpt-4o", "tekken", "kimi-k2", "command-r",
+    "deepseek-v3", "deepseek-coder", "deepseek-llm", "falcon",     "bloom",  "viking"};
 
 static const struct pretok *find(const char *name) {
     const struct pretok *p = pretok_find(name, strlen(name));

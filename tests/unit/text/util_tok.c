@@ -1,5 +1,8 @@
 #include "util_tok.h"
 
+#include "text/sentencepiece.h"
+#include "text/tokenizer_json.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -259,6 +262,24 @@ struct tokenizer *tok_create(const struct tok_vocab *v, const char *pre) {
     return t;
 }
 
+void tok_read_kind(const char *name, struct buf *out) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/tokenizer/kinds/%s", TEST_DATA, name);
+    read_file(path, out);
+}
+
+struct tokenizer *tok_open_kind(const char *name) {
+    struct buf data = BUF_INIT;
+    struct tokenizer *t;
+    struct error err = {0};
+    tok_read_kind(name, &data);
+    int rc = strstr(name, ".json") ? tokenizer_from_json(data.data, data.len, NULL, 0, &t, &err)
+                                   : tokenizer_from_sentencepiece(data.data, data.len, NULL, &t, &err);
+    if (rc) fail_msg("%s: %s", name, err.text);
+    buf_free(&data);
+    return t;
+}
+
 const char *tok_default_model(void) {
     static char path[4096];
     const char *model = getenv("QUIRE_TEST_MODEL"), *file = "SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -349,6 +370,26 @@ static void random_bytes(struct tok_gen *g, struct buf *out) {
     }
 }
 
+/* Texts full of what the kinds' tokenizers have as added tokens. */
+static void added_text(struct tok_gen *g, struct buf *out) {
+    static const char *const added[] = {"<s>",     "</s>",          "<tool>", " <tool>", "[X]",
+                                        "[X] ",    "word",          " word ", "words",   "  two",
+                                        "   two ", "\u00dcn\u00ef", "<NORM>", " <NORM>", "<|im_end|>",
+                                        "[MASK]",  " [MASK]",       "[CLS]",  "<unk>"};
+    for (uint64_t n = 1 + tok_below(&g->state, 12); n > 0; n--) {
+        uint64_t kind = tok_below(&g->state, 4);
+        if (kind == 0) {
+            buf_puts(out, added[tok_below(&g->state, sizeof added / sizeof *added)]);
+        } else if (kind < 3) {
+            struct text_span f = g->fragments[tok_below(&g->state, g->n_fragments)];
+            buf_append(out, f.data, f.len);
+        } else {
+            tok_below(&g->state, 1);
+            buf_putc(out, ' ');
+        }
+    }
+}
+
 static void letters(struct tok_gen *g, struct buf *out, const char *alphabet, size_t n_letters,
                     size_t letter_bytes, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -411,6 +452,7 @@ bool tok_gen_next(struct tok_gen *g, struct buf *out) {
     if (!strcmp(g->what, "code points")) return code_points(g, out);
     if (!strcmp(g->what, "long words")) return long_word(g, out);
     if (!strcmp(g->what, "random")) return random_text(g, out), true;
+    if (!strcmp(g->what, "added")) return added_text(g, out), true;
     if (!strcmp(g->what, "marks")) return random_marks(g, out), true;
     assert_string_equal(g->what, "bytes");
     return random_bytes(g, out), true;

@@ -26,6 +26,10 @@ struct tok_vocab tok_vocab_gguf(const char *path);
 void tok_vocab_free(struct tok_vocab *v);
 size_t tok_vocab_find(const struct tok_vocab *v, const char *piece); /* SIZE_MAX: none */
 
+/* One of tests/data/tokenizer/kinds: a tokenizer.json or a SentencePiece model. */
+struct tokenizer *tok_open_kind(const char *name);
+void tok_read_kind(const char *name, struct buf *out);
+
 /* A spec of v with no BOS and EOS. pre may be NULL. */
 struct tokenizer_spec tok_spec(const struct tok_vocab *v, const char *pre);
 struct tokenizer *tok_create(const struct tok_vocab *v, const char *pre);
@@ -39,7 +43,7 @@ uint64_t tok_below(uint64_t *state, uint64_t n);
 
 /* Generated texts of the kinds that the golden files name. */
 struct tok_gen {
-    const char *what; /* "random", "code points", "long words", "marks", "bytes" */
+    const char *what; /* "random", "added", "code points", "long words", "marks", "bytes" */
     uint64_t state;
     const struct text_span *fragments;
     size_t n_fragments;

@@ -1,0 +1,364 @@
+/* Every kind of tokenizer: ids equal those of Hugging Face `tokenizers` and of `sentencepiece`
+ * (tests/golden/tokenizer_kinds.py); content gives no control tokens; limits hold; text comes back. */
+#include "text/detokenizer.h"
+#include "text/tokenizer_json.h"
+#include "text/sentencepiece.h"
+#include "util/alloc_fail.h"
+#include "util_tok.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const kinds[] = {
+    "roberta.json",  "llama3.json",  "qwen2.json",    "nfkc.json",   "nfkd.json",
+    "deepseek.json", "llama2.json",  "mistral.json",  "gemma.json",  "unk.json",
+    "unks.json",     "xlmr.json",    "t5.json",       "nmt.json",    "bert.json",
+    "cased.json",    "words.json",   "pieces.json",   "llama.model", "gemma.model",
+    "rules.model",   "across.model", "unigram.model", "bytes.model", "suffix.model"};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static void encode(const struct tokenizer *t, struct text_span text, unsigned flags,
+                   const struct content_span *content, size_t n_content, struct token_buf *out) {
+    struct error err = {0};
+    out->n = 0;
+    if (tokenizer_encode(t, text.data, text.len, flags, content, n_content, 0, out, &err))
+        fail_msg("%s", err.text);
+}
+
+static struct text_span span(const struct buf *b) {
+    return (struct text_span){b->data ? b->data : "", b->len};
+}
+
+static void test_golden(void **state) {
+    struct tok_golden g;
+    struct tok_section s = {0};
+    struct buf text = BUF_INIT;
+    struct token_buf ids = {0};
+    size_t n_sections = 0;
+    tok_golden_open(&g, "kinds.golden");
+    for (; tok_golden_next(&g, &s); n_sections++) {
+        struct tokenizer *t = tok_open_kind(s.pre);
+        unsigned flags = strstr(s.pre, ".json") ? TOKENIZE_SPECIAL : 0;
+        uint64_t h = TOK_FNV_INIT;
+        size_t n = 0, k = 0;
+        while ((s.n_texts == 0 || n < s.n_texts) && tok_gen_next(&s.gen, &text)) {
+            encode(t, span(&text), flags, NULL, 0, &ids);
+            h = tok_fnv_ids(h, ids.ids, ids.n);
+            if (++n % s.per_digest) continue;
+            if (k >= s.n_digests || h != s.digests[k])
+                fail_msg("%s %s: texts %zu to %zu: other ids", s.pre, s.what, n - s.per_digest, n - 1);
+            k++;
+            h = TOK_FNV_INIT;
+        }
+        if (n % s.per_digest && h != s.digests[k++]) fail_msg("%s %s: last texts: other ids", s.pre, s.what);
+        assert_int_equal(k, s.n_digests);
+        tokenizer_free(t);
+    }
+    assert_int_equal(n_sections, 4 * N_KINDS);
+    buf_free(&text);
+    token_buf_free(&ids);
+    tok_golden_close(&g);
+}
+
+/* What is added: by the template, once; around pairs; and what tokenizer_config.json says of it. */
+static void expect_ids(const struct token_buf *ids, size_t at, const struct tokenizer *t,
+                       const char *const *pieces) {
+    for (size_t i = 0; pieces[i]; i++) {
+        int64_t id = tokenizer_find(t, pieces[i], strlen(pieces[i]));
+        assert_true(id >= 0 && at + i < ids->n);
+        assert_int_equal(ids->ids[at + i], id);
+    }
+}
+
+static void test_templates(void **state) {
+    struct tokenizer *t = tok_open_kind("llama2.json");
+    struct token_buf ids = {0};
+    struct error err = {0};
+    size_t n_first;
+    encode(t, (struct text_span){"<s>a", 4}, TOKENIZE_SPECIAL | TOKENIZE_ADD, NULL, 0, &ids);
+    expect_ids(&ids, 0, t, (const char *const[]){"<s>", NULL});
+    assert_true(ids.n > 2 && ids.ids[1] != ids.ids[0]);
+    expect_ids(&ids, ids.n - 1, t, (const char *const[]){"</s>", NULL});
+    assert_true(tokenizer_drops_first_space(t));
+    tokenizer_free(t);
+    t = tok_open_kind("bert.json");
+    ids.n = 0;
+    assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a [SEP]", 7}, (struct text_span){"b", 1}, 0,
+                                           &ids, &n_first, &err),
+                     0);
+    expect_ids(&ids, 0, t, (const char *const[]){"[CLS]", "a", NULL});
+    expect_ids(&ids, n_first - 1, t, (const char *const[]){"[SEP]", "b", "[SEP]", NULL});
+    assert_int_equal(ids.n, n_first + 2);
+    int64_t sep = tokenizer_find(t, "[SEP]", 5);
+    for (size_t i = 0; i + 1 < n_first; i++) assert_true(ids.ids[i] != sep); /* the text's is text */
+    ids.n = 0;
+    assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a", 1}, (struct text_span){"b", 1}, 4, &ids,
+                                           &n_first, &err),
+                     QUIRE_ELIMIT);
+    assert_int_equal(ids.n, 0);
+    tokenizer_free(t);
+    t = tok_open_kind("gemma.model");
+    assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a", 1}, (struct text_span){"b", 1}, 0, &ids,
+                                           &n_first, &err),
+                     QUIRE_EUNSUPPORTED);
+    encode(t, (struct text_span){"a", 1}, TOKENIZE_ADD, NULL, 0, &ids);
+    assert_int_equal(ids.ids[0], tokenizer_bos(t));
+    assert_false(tokenizer_drops_first_space(t));
+    tokenizer_free(t);
+    token_buf_free(&ids);
+}
+
+static void test_config(void **state) {
+    struct buf json = BUF_INIT;
+    struct token_buf ids = {0};
+    struct tokenizer *t;
+    struct error err = {0};
+    tok_read_kind("llama2.json", &json);
+    static const char off[] =
+        "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"add_bos_token\": false,"
+        " \"add_eos_token\": false, \"tokenizer_class\": \"LlamaTokenizerFast\"}";
+    assert_int_equal(tokenizer_from_json(json.data, json.len, off, strlen(off), &t, &err), 0);
+    assert_int_equal(tokenizer_bos(t), tokenizer_find(t, "<s>", 3));
+    assert_int_equal(tokenizer_eos(t), tokenizer_find(t, "</s>", 4));
+    assert_false(tokenizer_adds_bos(t));
+    encode(t, (struct text_span){"a", 1}, TOKENIZE_ADD, NULL, 0, &ids);
+    for (size_t i = 0; i < ids.n; i++) assert_false(tokenizer_is_control(t, ids.ids[i]));
+    tokenizer_free(t);
+    static const char wrong[] = "{\"bos_token\": \"<nothing>\"}";
+    assert_int_equal(tokenizer_from_json(json.data, json.len, wrong, strlen(wrong), &t, &err), QUIRE_EFORMAT);
+    assert_non_null(strstr(err.text, "bos_token \"<nothing>\""));
+    assert_null(t);
+    token_buf_free(&ids);
+    buf_free(&json);
+}
+
+/* Whatever content holds, none of its bytes become a control token; ids of a text without specials are the
+ * same with and without being content. */
+static void test_content(void **state) {
+    struct tok_golden g;
+    struct buf text = BUF_INIT;
+    struct token_buf a = {0}, b = {0};
+    tok_golden_open(&g, "kinds.golden");
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct tokenizer *t = tok_open_kind(kinds[k]);
+        struct tok_gen gen = {
+            .what = "added", .state = 31 + k, .fragments = g.fragments, .n_fragments = g.n_fragments};
+        for (int round = 0; round < 400; round++) {
+            tok_gen_next(&gen, &text);
+            struct content_span all = {0, text.len};
+            encode(t, span(&text), TOKENIZE_SPECIAL, &all, 1, &a);
+            int64_t unk = -1;
+            for (size_t i = 0; i < a.n; i++) {
+                size_t n;
+                const uint8_t *s = tokenizer_bytes(t, a.ids[i], true, &n);
+                bool is_unk = n >= 5 && n <= 5 && (!memcmp(s, "<unk>", 5) || !memcmp(s, "[UNK]", 5));
+                if (is_unk) unk = a.ids[i];
+                if (tokenizer_is_control(t, a.ids[i]) && !is_unk) fail_msg("%s: \"%s\"", kinds[k], text.data);
+            }
+            (void)unk;
+            /* a stretch of content and the rest: what is outside is found as ever, inside not */
+            struct content_span half = {text.len / 3, text.len / 3};
+            encode(t, span(&text), TOKENIZE_SPECIAL, &half, 1, &b);
+            for (size_t i = 0; i < b.n; i++) assert_true(b.ids[i] < tokenizer_n_vocab(t));
+        }
+        tokenizer_free(t);
+    }
+    token_buf_free(&a);
+    token_buf_free(&b);
+    buf_free(&text);
+    tok_golden_close(&g);
+}
+
+/* Text comes back where nothing normalizes it away, whole and pushed token by token. */
+static void test_text_back(void **state) {
+    static const char *const lossless[] = {"llama.model", "gemma.model",  "across.model",
+                                           "llama2.json", "mistral.json", "gemma.json",
+                                           "llama3.json", "roberta.json", "deepseek.json"};
+    struct tok_golden g;
+    struct buf text = BUF_INIT, back = BUF_INIT, streamed = BUF_INIT, want = BUF_INIT;
+    struct token_buf ids = {0};
+    tok_golden_open(&g, "kinds.golden");
+    for (size_t k = 0; k < sizeof lossless / sizeof *lossless; k++) {
+        struct tokenizer *t = tok_open_kind(lossless[k]);
+        bool prefixed = tokenizer_drops_first_space(t) || !strcmp(lossless[k], "roberta.json");
+        struct tok_gen gen = {
+            .what = "random", .state = 3 + k, .fragments = g.fragments, .n_fragments = g.n_fragments};
+        for (int round = 0; round < 500; round++) {
+            struct detokenizer d = {0};
+            tok_gen_next(&gen, &text);
+            encode(t, span(&text), 0, NULL, 0, &ids);
+            buf_clear(&back);
+            buf_clear(&streamed);
+            buf_clear(&want);
+            for (size_t i = 0, n; i < ids.n; i++) {
+                const uint8_t *bytes = tokenizer_bytes(t, ids.ids[i], false, &n);
+                buf_append(&back, bytes, n);
+                detokenizer_push(&d, bytes, n, &streamed);
+            }
+            detokenizer_finish(&d, &streamed);
+            size_t skip = prefixed && back.len > text.len ? 1 : 0;
+            /* U+2581 is a space to them */
+            for (size_t i = 0; i < text.len; i++) {
+                bool space = strcmp(lossless[k], "llama3.json") && text.len - i >= 3 &&
+                             !memcmp(text.data + i, "\u2581", 3);
+                buf_putc(&want, space ? ' ' : text.data[i]);
+                i += space ? 2 : 0;
+            }
+            if (back.len - skip != want.len || memcmp(back.data + skip, want.data, want.len) != 0)
+                fail_msg("%s: \"%s\" came back as \"%s\"", lossless[k], text.data, back.data);
+            assert_int_equal(streamed.len, back.len); /* the text is UTF-8 */
+            assert_memory_equal(streamed.data, back.data, back.len);
+        }
+        tokenizer_free(t);
+    }
+    buf_free(&text);
+    buf_free(&back);
+    buf_free(&streamed);
+    buf_free(&want);
+    token_buf_free(&ids);
+    tok_golden_close(&g);
+}
+
+/* Any bytes are accepted; a limit of tokens holds exactly. */
+static void test_bytes_and_limits(void **state) {
+    struct buf text = BUF_INIT;
+    struct token_buf ids = {0}, limited = {0};
+    struct error err = {0};
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct tokenizer *t = tok_open_kind(kinds[k]);
+        struct tok_gen gen = {.what = "bytes", .state = 7 + k};
+        for (int round = 0; round < 300; round++) {
+            tok_gen_next(&gen, &text);
+            char *exact = malloc(text.len + 1);
+            assert_non_null(exact);
+            if (text.len) memcpy(exact, text.data, text.len);
+            encode(t, (struct text_span){exact, text.len}, TOKENIZE_SPECIAL | TOKENIZE_ADD, NULL, 0, &ids);
+            for (size_t i = 0; i < ids.n; i++) assert_true(ids.ids[i] < tokenizer_n_vocab(t));
+            for (size_t max = 1; max < ids.n + 2; max += 1 + ids.n / 3) {
+                limited.n = 0;
+                int rc = tokenizer_encode(t, exact, text.len, TOKENIZE_SPECIAL | TOKENIZE_ADD, NULL, 0, max,
+                                          &limited, &err);
+                assert_int_equal(rc, ids.n > max ? QUIRE_ELIMIT : 0);
+                assert_int_equal(limited.n, rc ? 0 : ids.n);
+            }
+            free(exact);
+        }
+        tokenizer_free(t);
+    }
+    token_buf_free(&ids);
+    token_buf_free(&limited);
+    buf_free(&text);
+}
+
+/* Long runs of one thing take no longer than their length says. */
+static void test_megabytes(void **state) {
+    static const char *const units[] = {"a", " ", "\u0301", "\u4e2d", "\ufb01", "ab ", "=", "1", "\n"};
+    struct buf text = BUF_INIT;
+    struct token_buf ids = {0};
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct tokenizer *t = tok_open_kind(kinds[k]);
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+            buf_clear(&text);
+            while (text.len < 1000000) buf_puts(&text, units[u]);
+            encode(t, span(&text), TOKENIZE_SPECIAL, NULL, 0, &ids);
+        }
+        tokenizer_free(t);
+    }
+    token_buf_free(&ids);
+    buf_free(&text);
+}
+
+/* Every allocation fails once: an error, and nothing leaks. */
+static void test_no_memory(void **state) {
+    static const char *const some[] = {"llama2.json", "xlmr.json",   "bert.json",
+                                       "qwen2.json",  "bytes.model", "gemma.model"};
+    static const char text[] = "na\u00efve <tool> e\u0301\u0301 word \u4e2d\u6587 1234 <NORM>";
+    for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
+        struct buf data = BUF_INIT;
+        tok_read_kind(some[k], &data);
+        bool json = strstr(some[k], ".json");
+        int rc = QUIRE_ENOMEM;
+        for (long nth = 1; rc; nth += 1 + nth / 50) {
+            struct tokenizer *t = NULL;
+            struct token_buf ids = {0};
+            struct error err = {0};
+            alloc_fail_at((size_t)nth);
+            rc = json ? tokenizer_from_json(data.data, data.len, NULL, 0, &t, &err)
+                      : tokenizer_from_sentencepiece(data.data, data.len, NULL, &t, &err);
+            if (!rc) {
+                struct content_span part = {3, 4};
+                rc = tokenizer_encode(t, text, strlen(text), TOKENIZE_SPECIAL, &part, 1, 0, &ids, &err);
+            }
+            alloc_fail_stop();
+            assert_true(rc == 0 || err.text[0]);
+            tokenizer_free(t);
+            token_buf_free(&ids);
+        }
+        buf_free(&data);
+    }
+}
+
+static void refused(const char *json, int code, const char *part) {
+    struct tokenizer *t;
+    struct error err = {0};
+    int rc = tokenizer_from_json(json, strlen(json), NULL, 0, &t, &err);
+    if (rc != code || !strstr(err.text, part)) fail_msg("%s: %d \"%s\"", json, rc, err.text);
+    assert_null(t);
+}
+
+#define BPE "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
+
+static void test_refused(void **state) {
+    refused("", QUIRE_EFORMAT, "tokenizer.json: line");
+    refused("[]", QUIRE_EFORMAT, "must hold an object");
+    refused("{}", QUIRE_EFORMAT, "model is missing");
+    refused("{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}}}", QUIRE_EUNSUPPORTED,
+            "model has the type \"WordLevel\"");
+    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", QUIRE_EFORMAT,
+            "an id of model.vocab");
+    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}", QUIRE_EFORMAT,
+            "an id of model.vocab");
+    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", QUIRE_EFORMAT,
+            "two tokens with the id 0");
+    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}", QUIRE_EFORMAT,
+            "model.merges[0]");
+    refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"b\"]]}}", QUIRE_EFORMAT,
+            "model.merges[0] \"a\", \"b\"");
+    refused(
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}",
+        QUIRE_EUNSUPPORTED, "end_of_word_suffix is \"</w>\"");
+    refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}", QUIRE_EFORMAT,
+            "model.unk_id is missing");
+    refused("{\"normalizer\":{\"type\":\"Odd\"}," BPE "}", QUIRE_EUNSUPPORTED,
+            "normalizer has the type \"Odd\"");
+    refused("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x(y)\"},\"behavior\":"
+            "\"Isolated\"}," BPE "}",
+            QUIRE_EUNSUPPORTED, "the regular expression x(y)");
+    refused("{\"decoder\":{\"type\":\"CTC\"}," BPE "}", QUIRE_EUNSUPPORTED, "decoder has the type \"CTC\"");
+    refused("{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
+            "\"x\"}}],\"pair\":[]}," BPE "}",
+            QUIRE_EFORMAT, "special_tokens has not");
+    refused("{\"added_tokens\":[{\"id\":3}]," BPE "}", QUIRE_EFORMAT, "added_tokens[0] needs content");
+    refused("{\"added_tokens\":[{\"id\":2,\"content\":\"ab\",\"special\":true}]," BPE "}", QUIRE_EFORMAT,
+            "model.merges[0]");
+    struct tokenizer *t;
+    struct error err = {0};
+    assert_int_equal(tokenizer_from_sentencepiece("\x0a\xff", 2, NULL, &t, &err), QUIRE_EFORMAT);
+    assert_non_null(strstr(err.text, "tokenizer.model"));
+    assert_int_equal(tokenizer_from_sentencepiece("", 0, NULL, &t, &err), QUIRE_EFORMAT);
+    assert_non_null(strstr(err.text, "no pieces"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),    cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_config),    cmocka_unit_test(test_content),
+        cmocka_unit_test(test_text_back), cmocka_unit_test(test_bytes_and_limits),
+        cmocka_unit_test(test_megabytes), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
