@@ -1,6 +1,7 @@
 /* The rest: what works on one row of activations or logits, in a cache. Every thread has rows of its own. */
 #include "bench/bench.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { ROUND_ELEMENTS = 1 << 18 };
@@ -50,7 +51,7 @@ static void run_softmax(const struct row *r) {
 /* 8 partitions of a head of 128. */
 static void run_combine(const struct row *r) {
     static const float max[8] = {1, 2, 3, 4, 5, 4, 3, 2}, sum[8] = {9, 8, 7, 6, 5, 4, 3, 2};
-    r->kern->attn_combine(r->y, max, sum, r->x, r->n / 8, 8, r->n / 8);
+    r->kern->attn_combine(r->y, max, sum, r->x, r->n / 8, 8, -INFINITY, r->n / 8);
 }
 
 static const struct row_case {

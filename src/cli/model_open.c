@@ -65,12 +65,64 @@ static int types_of(const struct weights *w, size_t n_vocab, int32_t **out, stru
     return 0;
 }
 
+static int scores_of(const struct weights *w, size_t n_vocab, float **out, struct error *err) {
+    const char *key = "tokenizer.ggml.scores";
+    const struct meta *m = weights_meta(w, key);
+    if (!m) return 0;
+    if (m->type != META_ARRAY || m->n != n_vocab || (m->elem != META_F32 && m->elem != META_F64))
+        return error_set(err, QUIRE_EFORMAT, "%s: %s must be an array of %zu numbers", weights_path(w), key,
+                         n_vocab);
+    *out = calloc(n_vocab, sizeof **out);
+    if (!*out) return no_memory(err);
+    for (size_t i = 0; i < n_vocab; i++) (*out)[i] = (float)meta_array_float(m, i);
+    return 0;
+}
+
+static int charsmap_of(const struct weights *w, struct text_span *out, struct error *err) {
+    const char *key = "tokenizer.ggml.precompiled_charsmap";
+    const struct meta *m = weights_meta(w, key);
+    if (!m) return 0;
+    if (m->type != META_ARRAY || (m->elem != META_U8 && m->elem != META_I8))
+        return error_set(err, QUIRE_EFORMAT, "%s: %s must be an array of bytes", weights_path(w), key);
+    *out = (struct text_span){m->raw, m->n};
+    return 0;
+}
+
+/* An optional boolean of which the spec has the opposite. */
+static int not_flag(const struct weights *w, const char *key, bool *out, struct error *err) {
+    bool v = !*out;
+    int rc = flag(w, key, &v, err);
+    *out = !v;
+    return rc;
+}
+
+/* The keys that are one id or one flag each. */
+static int fill_spec(const struct weights *w, struct tokenizer_spec *s, struct error *err) {
+    int rc = 0;
+    s->bos = token_id(w, "tokenizer.ggml.bos_token_id", s->n_vocab, &rc, err);
+    s->eos = token_id(w, "tokenizer.ggml.eos_token_id", s->n_vocab, &rc, err);
+    s->unk = token_id(w, "tokenizer.ggml.unknown_token_id", s->n_vocab, &rc, err);
+    s->cls = token_id(w, "tokenizer.ggml.cls_token_id", s->n_vocab, &rc, err);
+    s->sep = token_id(w, "tokenizer.ggml.seperator_token_id", s->n_vocab, &rc, err);
+    s->add_bos_unset = !weights_meta(w, "tokenizer.ggml.add_bos_token");
+    s->add_eos_unset = !weights_meta(w, "tokenizer.ggml.add_eos_token");
+    if (!rc) rc = flag(w, "tokenizer.ggml.add_bos_token", &s->add_bos, err);
+    if (!rc) rc = flag(w, "tokenizer.ggml.add_eos_token", &s->add_eos, err);
+    if (!rc) rc = not_flag(w, "tokenizer.ggml.add_space_prefix", &s->no_space_prefix, err);
+    if (!rc) rc = flag(w, "tokenizer.ggml.remove_extra_whitespaces", &s->squeeze_spaces, err);
+    if (!rc) rc = not_flag(w, "tokenizer.ggml.normalizer.lowercase", &s->keep_case, err);
+    s->keep_accents = s->keep_case;
+    if (!rc) rc = not_flag(w, "tokenizer.ggml.normalizer.strip_accents", &s->keep_accents, err);
+    return rc ? rc : charsmap_of(w, &s->charsmap, err);
+}
+
 static int open_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err) {
     const struct weights *w = m->weights;
     struct tokenizer_spec spec = {.pre_override = pre_override};
     const struct meta *pieces = NULL, *merges = NULL;
     struct meta_str model = {0}, pre = {0};
     int32_t *types = NULL;
+    float *scores = NULL;
     struct text_span *piece_spans = NULL, *merge_spans = NULL;
     int rc = weights_get_str(w, "tokenizer.ggml.model", &model, err);
     if (rc == QUIRE_ENOTFOUND)
@@ -80,6 +132,7 @@ static int open_tokenizer(struct loaded_model *m, const char *pre_override, stru
     if (!rc && weights_meta(w, "tokenizer.ggml.merges"))
         rc = string_array(w, "tokenizer.ggml.merges", &merges, err);
     if (!rc) rc = types_of(w, pieces->n, &types, err);
+    if (!rc) rc = scores_of(w, pieces->n, &scores, err);
     if (!rc) {
         piece_spans = spans_of(pieces);
         merge_spans = merges ? spans_of(merges) : NULL;
@@ -90,18 +143,15 @@ static int open_tokenizer(struct loaded_model *m, const char *pre_override, stru
         spec.pre = (struct text_span){pre.data, pre.len};
         spec.pieces = piece_spans;
         spec.types = types;
+        spec.scores = scores;
         spec.n_vocab = pieces->n;
         spec.merges = merge_spans;
         spec.n_merges = merges ? merges->n : 0;
-        spec.bos = token_id(w, "tokenizer.ggml.bos_token_id", spec.n_vocab, &rc, err);
-        spec.eos = token_id(w, "tokenizer.ggml.eos_token_id", spec.n_vocab, &rc, err);
-        spec.unk = token_id(w, "tokenizer.ggml.unknown_token_id", spec.n_vocab, &rc, err);
+        rc = fill_spec(w, &spec, err);
     }
-    spec.add_bos_unset = !weights_meta(w, "tokenizer.ggml.add_bos_token");
-    if (!rc) rc = flag(w, "tokenizer.ggml.add_bos_token", &spec.add_bos, err);
-    if (!rc) rc = flag(w, "tokenizer.ggml.add_eos_token", &spec.add_eos, err);
     if (!rc && (rc = tokenizer_create(&spec, &m->tokenizer, err))) error_prefix(err, "%s", m->path);
     free(types);
+    free(scores);
     free(piece_spans);
     free(merge_spans);
     return rc;

@@ -19,18 +19,22 @@ static uint32_t read_xcr0(void) {
 }
 
 struct cpu {
-    uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, xcr0;
+    bool is_amd;
+    uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax, xcr0;
 };
 
 static struct cpu cpu_read(void) {
     struct cpu c = {0};
     uint32_t eax, ebx, ecx, edx;
+    if (__get_cpuid(0, &eax, &ebx, &ecx, &edx))
+        c.is_amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx)) c.leaf1_ecx = ecx;
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
         c.leaf7_ebx = ebx;
         c.leaf7_ecx = ecx;
         c.leaf7_edx = edx;
     }
+    if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) c.leaf7_1_eax = eax;
     if (c.leaf1_ecx & bit_OSXSAVE) c.xcr0 = read_xcr0();
     return c;
 }
@@ -56,6 +60,14 @@ static bool has_amx(const struct cpu *c) {
            has_all(c->leaf7_edx, amx_bf16 | amx_tile | amx_int8);
 }
 
+/* vdpbf16ps does twice the work of a float multiply-add on AMD's processors, and no more than that on others.
+ * Measuring it would make bits depend on the measurement. */
+static bool has_fast_bf16_dot(void) {
+    const uint32_t avx512_bf16 = 1u << 5;
+    struct cpu c = cpu_read();
+    return has_avx512(&c) && c.is_amd && has_all(c.leaf7_1_eax, avx512_bf16);
+}
+
 bool kern_cpu_has(enum kern_isa isa) {
     struct cpu c = cpu_read();
     switch (isa) {
@@ -67,6 +79,10 @@ bool kern_cpu_has(enum kern_isa isa) {
     }
 }
 #else
+static bool has_fast_bf16_dot(void) {
+    return false;
+}
+
 bool kern_cpu_has(enum kern_isa isa) {
     return isa == KERN_ISA_REF;
 }
@@ -79,6 +95,7 @@ const struct kern *kern_table(enum kern_isa isa) {
         [KERN_ISA_AVX512] = &kern_table_avx512,
     };
     if ((unsigned)isa >= KERN_ISAS || !kern_cpu_has(isa)) return NULL;
+    if (isa == KERN_ISA_AVX512 && has_fast_bf16_dot()) return &kern_table_avx512_bf16;
     return tables[isa];
 }
 

@@ -168,7 +168,8 @@ struct kern {
     double (*softmax_terms)(float *p, const float *x, size_t n, float max, float inv_temperature);
 };
 
-/* Tables that this build has, NULL if the machine or system lacks the instruction set. */
+/* Tables that this build has, NULL if the machine or system lacks the instruction set. "avx512" has another
+ * product of BF16 weights, by name and by bits, where the processor's instruction for it is fast. */
 const struct kern *kern_table(enum kern_isa isa);
 /* The best table of this machine, no better than `limit` ("ref", "avx2", "avx512", "amx"; NULL or "" = no
  * limit). NULL when the name is unknown. An "amx" limit gives the best table up to it. */

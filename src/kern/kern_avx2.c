@@ -27,28 +27,11 @@ enum {
     REGISTERS = 16,
 };
 
+/* BF16 weights in pairs of k, as a type of mm_float.inc. */
+#define BF16_PAIRS KERN_FORMAT_END
+
 #include "kern/ops.inc"
 #include "kern/attn.inc"
-
-/* ---- 8-bit floats: one of each row ---- */
-
-/* The upper byte of a half-precision number. */
-INLINE vf vf_load_e5m2(const char *src) {
-    __m128i x = _mm_cvtepu8_epi16(_mm_loadl_epi64((const void *)src));
-    return _mm256_cvtph_ps(_mm_slli_epi16(x, 8));
-}
-/* A half-precision number but for the bias of the exponent, 7 instead of 15: the value / 256. All ones is
- * NaN.
- */
-INLINE vf vf_load_e4m3(const char *src) {
-    const __m128i sign_and_rest = _mm_set1_epi16((short)0xbf80), rest = _mm_set1_epi16(0x3f80);
-    __m128i x = _mm_cvtepi8_epi16(_mm_loadl_epi64((const void *)src));
-    x = _mm_and_si128(_mm_slli_epi16(x, 7), sign_and_rest);
-    __m128i nan = _mm_cmpeq_epi16(_mm_and_si128(x, rest), rest);
-    return _mm256_cvtph_ps(_mm_or_si128(x, nan));
-}
-
-#include "kern/mm_float.inc"
 
 /* ---- words of 4 bytes, one of each row ---- */
 
@@ -86,6 +69,30 @@ INLINE vw load_low_bytes(const uint8_t *src) {
 INLINE vf vf_from_int(vw w) {
     return _mm256_cvtepi32_ps((__m256i)w);
 }
+
+INLINE vf float_multiply_add(enum kern_format type, vf weight, vf x, vf sum) {
+    return vf_fma(weight, x, sum);
+}
+
+/* ---- 8-bit floats: one of each row ---- */
+
+/* The upper byte of a half-precision number. */
+INLINE vf vf_load_e5m2(const char *src) {
+    __m128i x = _mm_cvtepu8_epi16(_mm_loadl_epi64((const void *)src));
+    return _mm256_cvtph_ps(_mm_slli_epi16(x, 8));
+}
+/* A half-precision number but for the bias of the exponent, 7 instead of 15: the value / 256. All ones is
+ * NaN.
+ */
+INLINE vf vf_load_e4m3(const char *src) {
+    const __m128i sign_and_rest = _mm_set1_epi16((short)0xbf80), rest = _mm_set1_epi16(0x3f80);
+    __m128i x = _mm_cvtepi8_epi16(_mm_loadl_epi64((const void *)src));
+    x = _mm_and_si128(_mm_slli_epi16(x, 7), sign_and_rest);
+    __m128i nan = _mm_cmpeq_epi16(_mm_and_si128(x, rest), rest);
+    return _mm256_cvtph_ps(_mm_or_si128(x, nan));
+}
+
+#include "kern/mm_float.inc"
 
 #include "kern/mm_pack.inc"
 #include "kern/mm_q8.inc"
@@ -247,88 +254,12 @@ INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_
     UNROLL for (size_t a = 0; a < NM; a++) mm_store(out, i + a, p, sum[a]);
 }
 
-/* 8-bit inputs. */
-#define Q8_FAMILY(label, multiple, run_function)                                                             \
-    {                                                                                                        \
-        .name = label, .act = KERN_ACT_Q8, .panel_rows = LANES, .k_multiple = multiple,                      \
-        .panel_bytes = q8_panel_bytes, .pack = q8_pack, .unpack_row = q8_unpack_row, .run = run_function     \
-    }
-#define FLOAT_FAMILY(label, act_kind, run_function)                                                          \
-    {                                                                                                        \
-        .name = label, .act = act_kind, .panel_rows = LANES, .k_multiple = 1,                                \
-        .panel_bytes = float_panel_bytes, .pack = float_pack, .unpack_row = float_unpack_row,                \
-        .run = run_function                                                                                  \
-    }
-#define F8_FAMILY(label, run_function)                                                                       \
-    {                                                                                                        \
-        .name = label, .act = KERN_ACT_F32, .panel_rows = LANES, .k_multiple = 1,                            \
-        .panel_bytes = f8_panel_bytes, .pack = f8_pack, .unpack_row = f8_unpack_row, .run = run_function     \
-    }
+#define TABLE_ISA  KERN_ISA_AVX2
+#define TABLE_NAME "avx2"
+#define TABLE_Q8   "avx2"
 
-const struct kern kern_table_avx2 = {
-    .name = "avx2",
-    .isa = KERN_ISA_AVX2,
-    .mm =
-        {
-            [KERN_F32] = FLOAT_FAMILY("f32, avx2", KERN_ACT_F32, f32_run),
-            [KERN_F16] = FLOAT_FAMILY("f16, avx2", KERN_ACT_F16, f16_run),
-            [KERN_BF16] = FLOAT_FAMILY("bf16, avx2", KERN_ACT_BF16, bf16_run),
-            [KERN_F8_E4M3] = F8_FAMILY("f8_e4m3 x f32, avx2", e4m3_run),
-            [KERN_F8_E5M2] = F8_FAMILY("f8_e5m2 x f32, avx2", e5m2_run),
-            [KERN_Q4_0] = Q8_FAMILY("q4_0 x q8, avx2", 32, q4_0_run),
-            [KERN_Q4_1] = Q8_FAMILY("q4_1 x q8, avx2", 32, q4_1_run),
-            [KERN_Q5_0] = Q8_FAMILY("q5_0 x q8, avx2", 32, q5_0_run),
-            [KERN_Q5_1] = Q8_FAMILY("q5_1 x q8, avx2", 32, q5_1_run),
-            [KERN_Q8_0] = Q8_FAMILY("q8_0 x q8, avx2", 32, q8_0_run),
-            [KERN_Q2_K] = Q8_FAMILY("q2_k x q8, avx2", 256, q2_k_run),
-            [KERN_Q3_K] = Q8_FAMILY("q3_k x q8, avx2", 256, q3_k_run),
-            [KERN_Q4_K] = Q8_FAMILY("q4_k x q8, avx2", 256, q4_k_run),
-            [KERN_Q5_K] = Q8_FAMILY("q5_k x q8, avx2", 256, q5_k_run),
-            [KERN_Q6_K] = Q8_FAMILY("q6_k x q8, avx2", 256, q6_k_run),
-            [KERN_IQ4_NL] = Q8_FAMILY("iq4_nl x q8, avx2", 32, iq4_nl_run),
-            [KERN_IQ4_XS] = Q8_FAMILY("iq4_xs x q8, avx2", 256, iq4_xs_run),
-            [KERN_MXFP4] = Q8_FAMILY("mxfp4 x q8, avx2", 32, mxfp4_run),
-        },
-    .act_row_bytes = ref_act_row_bytes,
-    .act_pack =
-        {
-            [KERN_ACT_F32] = ref_act_pack_f32,
-            [KERN_ACT_F16] = act_pack_f16,
-            [KERN_ACT_BF16] = act_pack_bf16,
-            [KERN_ACT_Q8] = act_pack_q8,
-        },
-    .attn =
-        {
-            [KERN_KV_F32] = {.elem_bytes = 4,
-                             .write_k = ref_attn_write_k_f32,
-                             .write_v = ref_attn_write_v_f32,
-                             .read_k = ref_attn_read_k_f32,
-                             .read_v = ref_attn_read_v_f32,
-                             .partition = partition_f32},
-            [KERN_KV_F16] = {.elem_bytes = 2,
-                             .write_k = ref_attn_write_k_f16,
-                             .write_v = write_v_f16,
-                             .read_k = ref_attn_read_k_f16,
-                             .read_v = ref_attn_read_v_f16,
-                             .partition = partition_f16},
-            [KERN_KV_BF16] = {.elem_bytes = 2,
-                              .write_k = ref_attn_write_k_bf16,
-                              .write_v = write_v_bf16,
-                              .read_k = ref_attn_read_k_bf16,
-                              .read_v = ref_attn_read_v_bf16,
-                              .partition = partition_bf16},
-        },
-    .attn_combine = attn_combine,
-    .rms_norm = rms_norm,
-    .rope = rope,
-    .swiglu = swiglu,
-    .geglu = geglu,
-    .swiglu_clamped = swiglu_clamped,
-    .soft_cap = soft_cap,
-    .add = add,
-    .scale = scale,
-    .round_to = round_to,
-    .logits_scan = logits_scan,
-    .log_sum_exp = log_sum_exp,
-    .softmax_terms = softmax_terms,
-};
+#define TABLE               kern_table_avx2
+#define TABLE_BF16          FLOAT_FAMILY("bf16, " TABLE_NAME, KERN_ACT_BF16, bf16_run)
+#define TABLE_ACT_BF16      act_pack_bf16
+#define TABLE_ACT_ROW_BYTES ref_act_row_bytes
+#include "kern/table.inc"

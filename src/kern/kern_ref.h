@@ -64,7 +64,7 @@ void ref_logits_scan(const float *x, size_t n, float *max, size_t *argmax, bool 
 double ref_log_sum_exp(const float *x, size_t n, float max);
 double ref_softmax_terms(float *p, const float *x, size_t n, float max, float inv_temperature);
 
-/* The tables. */
-extern const struct kern kern_table_ref, kern_table_avx2, kern_table_avx512;
+/* The tables. kern_table_avx512_bf16 differs from kern_table_avx512 in BF16 weights only. */
+extern const struct kern kern_table_ref, kern_table_avx2, kern_table_avx512, kern_table_avx512_bf16;
 
 #endif

@@ -1,6 +1,7 @@
 #include "text/bpe.h"
 
 #include "base/size.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +84,8 @@ static int init_pairs(struct bpe *b, const struct bpe_config *c, struct arena *a
             }
             i = (i + 1) & mask;
         }
-        slots[i] = (struct bpe_pair_slot){m->left, m->right, (uint32_t)rank, m->id};
+        slots[i] =
+            (struct bpe_pair_slot){m->left, m->right, c->ranks ? c->ranks[rank] : (uint32_t)rank, m->id};
     }
     return 0;
 }
@@ -112,6 +114,7 @@ static int init_words(struct bpe *b, const struct bpe_config *c, struct arena *a
 
 /* The order that training gives: see struct bpe. Then ranks never go down while a word is merged. */
 static int find_order(struct bpe *b, const struct bpe_config *c) {
+    if (c->ranks) return 0; /* pairs of one rank do not come from left to right by themselves */
     uint32_t *made = calloc(c->n_vocab, sizeof *made); /* 1 + the last rank that makes the piece */
     if (!made) return QUIRE_ENOMEM;
     for (size_t r = 0; r < c->n_merges; r++) made[c->merges[r].id] = (uint32_t)r + 1;
@@ -144,8 +147,17 @@ static int find_whole(struct bpe *b, const struct bpe_config *c, uint8_t *whole)
 }
 
 int bpe_init(struct bpe *b, const struct bpe_config *c, struct arena *arena, size_t *duplicate) {
-    *b = (struct bpe){.bytes = c->bytes, .offsets = c->offsets, .n_merges = c->n_merges};
+    *b = (struct bpe){.bytes = c->bytes,
+                      .offsets = c->offsets,
+                      .n_merges = c->n_merges,
+                      .chars = c->chars,
+                      .has_fallback = c->fallback != NULL,
+                      .unk = c->unk,
+                      .fuse_unk = c->fuse_unk};
     memset(b->byte_id, 0xff, sizeof b->byte_id);
+    if (c->fallback) memcpy(b->fallback, c->fallback, sizeof b->fallback);
+    b->lossless = c->chars && c->fallback;
+    for (size_t i = 0; i < 256 && c->fallback; i++) b->lossless &= c->fallback[i] != BPE_NONE;
     uint8_t *whole = arena_zalloc(arena, c->n_vocab);
     int rc = whole ? init_pairs(b, c, arena, duplicate) : QUIRE_ENOMEM;
     if (!rc) rc = init_words(b, c, arena);
@@ -154,12 +166,56 @@ int bpe_init(struct bpe *b, const struct bpe_config *c, struct arena *arena, siz
     return rc;
 }
 
+/* A character that has no piece. */
+static size_t unknown_symbols(const struct bpe *b, const uint8_t *s, size_t len, uint32_t *ids, size_t n,
+                              bool after_unk) {
+    bool spelled = b->has_fallback;
+    for (size_t k = 0; spelled && k < len; k++) spelled = b->fallback[s[k]] != BPE_NONE;
+    if (spelled) {
+        for (size_t k = 0; k < len; k++) ids[n++] = b->fallback[s[k]];
+    } else if (b->unk != BPE_NONE && !(b->fuse_unk && after_unk)) {
+        ids[n++] = b->unk;
+    }
+    return n;
+}
+
+static size_t char_symbols(const struct bpe *b, const uint8_t *word, size_t n_bytes, uint32_t *ids) {
+    size_t n = 0;
+    bool after_unk = false;
+    for (size_t i = 0, len; i < n_bytes; i += len) {
+        uint32_t id;
+        len = 1;
+        if (word[i] < 0x80) {
+            id = b->byte_id[word[i]];
+        } else {
+            len = utf8_sequence((const char *)word + i, n_bytes - i);
+            id = len ? bpe_find(b, word + i, len) : BPE_NONE;
+            if (!len) len = 1; /* a stray byte */
+        }
+        if (id != BPE_NONE) {
+            ids[n++] = id;
+            after_unk = false;
+            continue;
+        }
+        size_t before = n;
+        n = unknown_symbols(b, word + i, len, ids, n, after_unk);
+        after_unk = after_unk ? n == before || ids[n - 1] == b->unk : n > before && ids[n - 1] == b->unk;
+    }
+    return n;
+}
+
+size_t bpe_symbols(const struct bpe *b, const uint8_t *word, size_t n_bytes, uint32_t *ids) {
+    size_t n = 0;
+    if (b->chars) return char_symbols(b, word, n_bytes, ids);
+    for (size_t i = 0; i < n_bytes; i++)
+        if (b->byte_id[word[i]] != BPE_NONE) ids[n++] = b->byte_id[word[i]];
+    return n;
+}
+
 /* A word of up to SHORT_WORD symbols: find the best pair, merge it, close the gap. */
 static int encode_short(const struct bpe *b, const uint8_t *word, size_t n_bytes, struct token_sink *sink) {
     uint32_t ids[SHORT_WORD], ranks[SHORT_WORD], merged[SHORT_WORD];
-    size_t n = 0;
-    for (size_t i = 0; i < n_bytes; i++)
-        if (b->byte_id[word[i]] != BPE_NONE) ids[n++] = b->byte_id[word[i]];
+    size_t n = bpe_symbols(b, word, n_bytes, ids);
     if (n == 0) return 0;
     for (size_t i = 0; i + 1 < n; i++) {
         const struct bpe_pair_slot *p = bpe_pair(b, ids[i], ids[i + 1]);

@@ -1,6 +1,7 @@
-/* Byte pair encoding (Sennrich et al. 2016) over bytes: a word's bytes are merged pair by pair, always the
- * pair of best rank and among equals the leftmost, until none is left that has a rank. Equal to Hugging Face
- * `tokenizers` BPE, also for lists of merges that no training would give. Knows ids and bytes, not spellings.
+/* Byte pair encoding (Sennrich et al. 2016) over bytes or characters: a word's symbols are merged pair by
+ * pair, always the pair of best rank and among equals the leftmost, until none is left that has a rank. Equal
+ * to Hugging Face `tokenizers` BPE, also for lists of merges that no training would give. Knows ids and
+ * bytes, not spellings.
  */
 #ifndef TEXT_BPE_H
 #define TEXT_BPE_H
@@ -39,6 +40,12 @@ struct bpe {
     size_t max_piece_bytes;
     uint32_t byte_id[256]; /* BPE_NONE: no piece; such bytes are dropped, as in the reference */
     bool ordered;          /* each piece is made only by merges that come before all merges that use it */
+    bool chars;            /* symbols are characters; byte_id is of those of one byte */
+    bool has_fallback;     /* a character without a piece is spelled by byte pieces */
+    uint32_t fallback[256];
+    bool lossless; /* each byte is in some symbol */
+    uint32_t unk;  /* else it is this; BPE_NONE: it is dropped */
+    bool fuse_unk;
 };
 
 struct bpe_config {
@@ -48,7 +55,12 @@ struct bpe_config {
     size_t n_vocab;      /* < 2^31 */
     const struct bpe_merge *merges;
     size_t n_merges;
-    bool ignore_merges; /* whatever is a piece is encoded as it */
+    bool ignore_merges;       /* whatever is a piece is encoded as it */
+    const uint32_t *ranks;    /* [n_merges] pairs may share one; NULL: the index is the rank */
+    bool chars;               /* and these four: see struct bpe */
+    const uint32_t *fallback; /* [256], or NULL */
+    uint32_t unk;
+    bool fuse_unk;
 };
 
 /* Tables are from the arena. QUIRE_ENOMEM, or QUIRE_EFORMAT if a pair is listed twice (*duplicate, the
@@ -82,6 +94,9 @@ static inline const struct bpe_pair_slot *bpe_pair(const struct bpe *b, uint32_t
         if (s->rank == BPE_NONE) return NULL;
     }
 }
+
+/* The symbols that a word begins as, to ids (room for n). Returns their number. */
+size_t bpe_symbols(const struct bpe *b, const uint8_t *word, size_t n, uint32_t *ids);
 
 /* bpe_long.c: the same for words of many symbols. */
 int bpe_encode_long(const struct bpe *b, const uint8_t *word, size_t n, struct bpe_scratch *scratch,

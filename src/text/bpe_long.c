@@ -191,10 +191,13 @@ int bpe_encode_long(const struct bpe *b, const uint8_t *word, size_t n_bytes, st
                     struct token_sink *sink) {
     struct word w = {.bpe = b};
     struct buckets k;
-    size_t n = 0;
-    for (size_t i = 0; i < n_bytes; i++) n += b->byte_id[word[i]] != BPE_NONE;
+    size_t n = n_bytes; /* symbols, at most */
+    if (!b->chars) {
+        n = 0;
+        for (size_t i = 0; i < n_bytes; i++) n += b->byte_id[word[i]] != BPE_NONE;
+    }
     if (n == 0) return 0;
-    if (exceeds(b, n, sink)) return QUIRE_ELIMIT;
+    if ((!b->chars || b->lossless) && exceeds(b, n, sink)) return QUIRE_ELIMIT;
     if (n >= NIL) {
         sink->word_too_long = true;
         return QUIRE_ELIMIT;
@@ -210,8 +213,8 @@ int bpe_encode_long(const struct bpe *b, const uint8_t *word, size_t n_bytes, st
     w.rank = w.id + n;
     w.next = w.rank + n;
     w.prev = w.next + n;
-    for (size_t i = 0; i < n_bytes; i++)
-        if (b->byte_id[word[i]] != BPE_NONE) w.id[w.n++] = b->byte_id[word[i]];
+    w.n = (uint32_t)bpe_symbols(b, word, n_bytes, w.id);
+    if (w.n == 0) return 0;
     for (uint32_t i = 0; i < w.n; i++) {
         w.next[i] = i + 1 < w.n ? i + 1 : NIL;
         w.prev[i] = i ? i - 1 : NIL;

@@ -9,22 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct tokenizer_family *const families[] = {&tokenizer_bytelevel};
+static const struct tokenizer_family *const families[] = {&tokenizer_bytelevel, &tokenizer_charbpe,
+                                                          &tokenizer_unigram, &tokenizer_wordpiece};
+
+#define MODELS "gpt2 (byte-level BPE), llama (SentencePiece BPE), t5 (unigram), bert (WordPiece)"
 
 /* --- making --- */
 
 static int find_family(const struct tokenizer_spec *spec, const struct tokenizer_family **family,
                        struct error *err) {
+    if (spec->pipeline) {
+        *family = spec->pipeline->family;
+        return 0;
+    }
     if (!spec->model.data)
-        return error_set(err, QUIRE_EFORMAT,
-                         "tokenizer.ggml.model is missing; supported is gpt2 (byte-level BPE)");
+        return error_set(err, QUIRE_EFORMAT, "tokenizer.ggml.model is missing; supported are " MODELS);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         *family = families[i];
         const char *model = families[i]->model;
         if (strlen(model) == spec->model.len && !memcmp(model, spec->model.data, spec->model.len)) return 0;
     }
-    return error_set(err, QUIRE_EUNSUPPORTED,
-                     "tokenizer.ggml.model is \"%.*s\"; supported is gpt2 (byte-level BPE)",
+    return error_set(err, QUIRE_EUNSUPPORTED, "tokenizer.ggml.model is \"%.*s\"; supported are " MODELS,
                      (int)size_min(spec->model.len, 64), spec->model.data);
 }
 
@@ -42,6 +47,8 @@ static int check_spec(const struct tokenizer_spec *spec, struct error *err) {
             "tokenizer.ggml.tokens has %zu and tokenizer.ggml.merges %zu entries; at most %d are supported",
             spec->n_vocab, spec->n_merges, INT32_MAX);
     int rc = check_id(spec, "tokenizer.ggml.bos_token_id", spec->bos, err);
+    if (!rc) rc = check_id(spec, "tokenizer.ggml.cls_token_id", spec->cls, err);
+    if (!rc) rc = check_id(spec, "tokenizer.ggml.seperator_token_id", spec->sep, err);
     if (!rc) rc = check_id(spec, "tokenizer.ggml.eos_token_id", spec->eos, err);
     if (!rc) rc = check_id(spec, "tokenizer.ggml.unknown_token_id", spec->unk, err);
     for (size_t i = 0; !rc && spec->types && i < spec->n_vocab; i++)
@@ -55,6 +62,12 @@ static int check_spec(const struct tokenizer_spec *spec, struct error *err) {
 static int by_id(const void *a, const void *b) {
     const struct special *x = *(const struct special *const *)a, *y = *(const struct special *const *)b;
     return (x->id > y->id) - (x->id < y->id);
+}
+
+static void use_template(struct tokenizer *t, const struct tokenizer_pipeline *p) {
+    t->single = p->single;
+    t->pair = p->pair;
+    t->drops_first_space = p->drops_first_space;
 }
 
 static int index_specials(struct tokenizer *t) {
@@ -82,14 +95,21 @@ int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, 
     t->bos = spec->bos;
     t->eos = spec->eos;
     rc = family->create(t, spec, err);
+    if (!rc && spec->pipeline) rc = pieces_normalized(t, spec);
     if (!rc) rc = index_specials(t);
     if (rc == QUIRE_ENOMEM) error_set(err, rc, "no memory for a tokenizer of %zu tokens", spec->n_vocab);
     if (rc) {
         tokenizer_free(t);
         return rc;
     }
-    t->add_bos = spec->add_bos_unset ? t->pretok && t->pretok->add_bos : spec->add_bos;
-    t->add_eos = spec->add_eos;
+    if (spec->pipeline) use_template(t, spec->pipeline);
+    bool habit = (t->pretok && t->pretok->add_bos) || t->family == &tokenizer_charbpe;
+    t->add_bos = spec->add_bos_unset ? habit : spec->add_bos;
+    t->add_eos = spec->add_eos_unset ? t->family == &tokenizer_unigram : spec->add_eos;
+    bool roberta = !spec->pipeline && t->family == &tokenizer_unigram && t->add_bos && t->add_eos;
+    if (roberta && t->bos >= 0 && t->eos >= 0) /* XLM-R (Conneau et al. 2020) */
+        t->pair =
+            (struct token_template){{t->bos, TEMPLATE_FIRST, t->eos, t->eos, TEMPLATE_SECOND, t->eos}, 6};
     *out = t;
     return 0;
 }
@@ -133,27 +153,115 @@ static int check_content(const struct content_span *content, size_t n, size_t le
     return 0;
 }
 
-/* Text and special tokens by turns. */
-static int encode_all(const struct tokenizer *t, struct special_scan *scan, unsigned flags,
-                      struct tokenizer_scratch *scratch, struct token_sink *sink) {
-    size_t i = 0;
+/* One call: a text on its way to ids. */
+struct encoding {
+    const struct tokenizer *t;
+    struct tokenizer_scratch scratch;
+    struct token_sink *sink;
+    const struct content_span *content;
+    size_t n_content;
+};
+
+/* Normalized text without special tokens. at_start: it begins where the whole text does. */
+static int encode_plain(struct encoding *e, const uint8_t *text, size_t len, bool at_start) {
+    const struct tokenizer *t = e->t;
+    if (t->n_prep && !norm_run(t->prep, t->n_prep, text, len, at_start, &e->scratch.prep, &text, &len, NULL))
+        return QUIRE_ENOMEM;
+    return len ? t->family->encode(t, text, len, &e->scratch, e->sink) : 0;
+}
+
+/* A stretch, base bytes into the text, between those special tokens that are found before normalization. */
+static int encode_stretch(struct encoding *e, const uint8_t *text, size_t len, size_t base, bool special) {
+    const struct tokenizer *t = e->t;
+    const struct norm_source *from = NULL;
+    special = special && t->normalized.n_starts;
+    bool track = (special && e->n_content && t->n_norm) || (t->tracks_start && base == 0);
+    if (track && len >= UINT32_MAX) return QUIRE_ELIMIT;
+    if (t->n_norm && !norm_run(t->norm, t->n_norm, text, len, base == 0, &e->scratch.norm, &text, &len,
+                               track ? &from : NULL))
+        return QUIRE_ENOMEM;
+    bool first = base == 0 && (!from || (len && from[0].start == 0));
+    if (!special) return encode_plain(e, text, len, first);
+    struct special_scan scan = {.set = &t->normalized,
+                                .text = text,
+                                .len = len,
+                                .content = e->content,
+                                .n_content = e->n_content,
+                                .from = from,
+                                .base = base};
+    struct special_match m;
+    size_t done = 0;
     int rc = 0;
-    bool first = true;
-    bool bos = (flags & TOKENIZE_ADD) && t->add_bos && t->bos >= 0;
-    do {
-        size_t at = i;
-        const struct special *s = flags & TOKENIZE_SPECIAL ? special_next(scan, &at) : NULL;
-        size_t end = s ? at : scan->len;
-        bool begins_with_bos = s && at == 0 && s->id == t->bos;
-        if (first && bos && !begins_with_bos) rc = token_sink_push(sink, (uint32_t)t->bos);
-        first = false;
-        if (!rc && end > i) rc = t->family->encode(t, scan->text + i, end - i, scratch, sink);
-        if (!rc && s) rc = token_sink_push(sink, s->id);
-        i = s ? at + s->len : scan->len;
-    } while (!rc && i < scan->len);
-    if (!rc && (flags & TOKENIZE_ADD) && t->add_eos && t->eos >= 0)
-        rc = token_sink_push(sink, (uint32_t)t->eos);
+    while (!rc && special_next(&scan, &m)) {
+        if (m.start > done) rc = encode_plain(e, text + done, m.start - done, first && done == 0);
+        if (!rc) rc = token_sink_push(e->sink, m.special->id);
+        done = m.end;
+    }
+    if (!rc && len > done) rc = encode_plain(e, text + done, len - done, first && done == 0);
     return rc;
+}
+
+/* Text and special tokens by turns. bos: put in front unless the text begins with it. */
+static int encode_text(struct encoding *e, const uint8_t *text, size_t len, bool special, int64_t bos) {
+    struct special_scan scan = {
+        .set = &e->t->specials, .text = text, .len = len, .content = e->content, .n_content = e->n_content};
+    struct special_match m;
+    size_t done = 0, first = e->sink->out->n;
+    bool found = special && special_next(&scan, &m), has_bos = found && m.start == 0 && m.special->id == bos;
+    int rc = bos >= 0 && !has_bos ? token_sink_push(e->sink, (uint32_t)bos) : 0;
+    for (; !rc && found; found = special_next(&scan, &m)) {
+        if (m.start > done) rc = encode_stretch(e, text + done, m.start - done, done, special);
+        if (!rc) rc = token_sink_push(e->sink, m.special->id);
+        done = m.end;
+    }
+    if (!rc && len > done) rc = encode_stretch(e, text + done, len - done, done, special);
+    struct token_buf *out = e->sink->out;
+    if (!rc && bos >= 0 && !has_bos && out->n > first + 1 && out->ids[first + 1] == bos) {
+        out->n--; /* found after normalization */
+        memmove(out->ids + first, out->ids + first + 1, (out->n - first) * sizeof *out->ids);
+    }
+    return rc;
+}
+
+/* As the template says; with an empty one by the flags of BOS and EOS. */
+static int encode_whole(struct encoding *e, const uint8_t *text, size_t len, unsigned flags) {
+    const struct tokenizer *t = e->t;
+    const struct token_template *m = &t->single;
+    bool special = flags & TOKENIZE_SPECIAL, add = flags & TOKENIZE_ADD;
+    if (!add) return encode_text(e, text, len, special, -1);
+    int rc = 0;
+    if (m->n == 0) {
+        rc = encode_text(e, text, len, special, t->add_bos ? t->bos : -1);
+        if (!rc && t->add_eos && t->eos >= 0) rc = token_sink_push(e->sink, (uint32_t)t->eos);
+        return rc;
+    }
+    for (size_t i = 0; i < m->n && !rc; i++) {
+        bool alone = i == 0 && m->items[0] >= 0 && m->n > 1 && m->items[1] == TEMPLATE_FIRST;
+        if (alone || m->items[i] == TEMPLATE_FIRST) {
+            rc = encode_text(e, text, len, special, alone ? m->items[0] : -1);
+            i += alone;
+        } else {
+            rc = token_sink_push(e->sink, (uint32_t)m->items[i]);
+        }
+    }
+    return rc;
+}
+
+static void encoding_free(struct encoding *e) {
+    bpe_scratch_free(&e->scratch.bpe);
+    norm_scratch_free(&e->scratch.norm);
+    norm_scratch_free(&e->scratch.prep);
+    buf_free(&e->scratch.nodes);
+}
+
+static int encoding_error(const struct token_sink *sink, int rc, size_t len, size_t max_tokens,
+                          struct error *err) {
+    if (rc == QUIRE_ENOMEM) return error_set(err, rc, "no memory to tokenize %zu bytes of text", len);
+    if (sink->word_too_long || sink->limit == SIZE_MAX)
+        return error_set(
+            err, rc,
+            "a single word of the text has 4294967295 bytes or more; at most 4294967294 are allowed");
+    return error_set(err, rc, "the text needs more than %zu tokens", max_tokens);
 }
 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
@@ -161,27 +269,44 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, un
                      struct token_buf *out, struct error *err) {
     size_t before = out->n;
     struct token_sink sink = {.out = out, .limit = SIZE_MAX};
-    struct tokenizer_scratch scratch = {0};
     if (!content) n_content = 0;
-    struct special_scan scan = {.set = &t->specials,
-                                .text = (const uint8_t *)text,
-                                .len = len,
-                                .content = content,
-                                .n_content = n_content};
+    struct encoding e = {.t = t, .sink = &sink, .content = content, .n_content = n_content};
     int rc = check_content(content, n_content, len, err);
     if (rc) return rc;
     if (max_tokens && !size_add(before, max_tokens, &sink.limit)) sink.limit = SIZE_MAX;
-    rc = encode_all(t, &scan, flags, &scratch, &sink);
-    bpe_scratch_free(&scratch.bpe);
-    buf_free(&scratch.text);
+    rc = encode_whole(&e, (const uint8_t *)text, len, flags);
+    encoding_free(&e);
     if (!rc) return 0;
     out->n = before;
-    if (rc == QUIRE_ENOMEM) return error_set(err, rc, "no memory to tokenize %zu bytes of text", len);
-    if (sink.word_too_long)
-        return error_set(
-            err, rc,
-            "a single word of the text has 4294967295 bytes or more; at most 4294967294 are allowed");
-    return error_set(err, rc, "the text needs more than %zu tokens", max_tokens);
+    return encoding_error(&sink, rc, len, max_tokens, err);
+}
+
+int tokenizer_encode_pair(const struct tokenizer *t, struct text_span first, struct text_span second,
+                          size_t max_tokens, struct token_buf *out, size_t *n_first, struct error *err) {
+    size_t before = out->n;
+    struct token_sink sink = {.out = out, .limit = SIZE_MAX};
+    struct encoding e = {.t = t, .sink = &sink};
+    const struct token_template *m = &t->pair;
+    if (m->n == 0)
+        return error_set(err, QUIRE_EUNSUPPORTED, "the model's tokenizer says nothing about pairs of texts");
+    if (max_tokens && !size_add(before, max_tokens, &sink.limit)) sink.limit = SIZE_MAX;
+    int rc = 0;
+    bool second_begun = false;
+    *n_first = 0;
+    for (size_t i = 0; i < m->n && !rc; i++) {
+        if (m->items[i] == TEMPLATE_SECOND) second_begun = true;
+        if (m->items[i] >= 0)
+            rc = token_sink_push(&sink, (uint32_t)m->items[i]);
+        else if (m->items[i] == TEMPLATE_FIRST)
+            rc = encode_text(&e, (const uint8_t *)first.data, first.len, false, -1);
+        else
+            rc = encode_text(&e, (const uint8_t *)second.data, second.len, false, -1);
+        if (!second_begun) *n_first = out->n - before;
+    }
+    encoding_free(&e);
+    if (!rc) return 0;
+    out->n = before;
+    return encoding_error(&sink, rc, first.len + second.len, max_tokens, err);
 }
 
 /* --- looking up --- */
@@ -196,13 +321,17 @@ int64_t tokenizer_eos(const struct tokenizer *t) {
     return t->eos;
 }
 bool tokenizer_adds_bos(const struct tokenizer *t) {
+    if (t->single.n) return t->bos >= 0 && t->single.items[0] == t->bos;
     return t->add_bos && t->bos >= 0;
+}
+bool tokenizer_drops_first_space(const struct tokenizer *t) {
+    return t->drops_first_space;
 }
 bool tokenizer_pre_overridden(const struct tokenizer *t) {
     return t->pre_overridden;
 }
 const char *tokenizer_pre(const struct tokenizer *t) {
-    return t->pretok ? t->pretok->name : "";
+    return t->pretok ? t->pretok->name : t->family->model;
 }
 
 bool tokenizer_is_control(const struct tokenizer *t, uint32_t id) {

@@ -1,8 +1,9 @@
 /* Bytes to token ids and back. Immutable once made; may be used from any thread.
  *
- * Byte-level BPE (Radford et al. 2019; Sennrich et al. 2016) with the pre-tokenizer that the model file
- * names. Equal, id for id, to Hugging Face `tokenizers` for the same model. Encoding is linear (up to a
- * logarithm) in its input. */
+ * Byte-level BPE (Radford et al. 2019; Sennrich et al. 2016), BPE over characters and unigram models as
+ * SentencePiece has them (Kudo and Richardson 2018; Kudo 2018), WordPiece (Schuster and Nakajima 2012).
+ * Equal, id for id, to Hugging Face `tokenizers`, or for models of SentencePiece to `sentencepiece`. Encoding
+ * is linear (up to a logarithm) in its input. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -32,9 +33,10 @@ enum token_type {
 /* What a model file says about its tokenizer. All memory is the caller's and may go once tokenizer_create
  * returns. */
 struct tokenizer_spec {
-    struct text_span model;         /* tokenizer.ggml.model: "gpt2" is byte-level BPE */
-    struct text_span pre;           /* tokenizer.ggml.pre; data NULL when the key is absent */
-    const char *pre_override;       /* --tokenizer-pre NAME; NULL = none */
+    struct text_span model;   /* tokenizer.ggml.model: "gpt2" is byte-level BPE, "llama" SentencePiece's BPE,
+                                 "t5" its unigram model, "bert" WordPiece */
+    struct text_span pre;     /* tokenizer.ggml.pre; data NULL when the key is absent */
+    const char *pre_override; /* --tokenizer-pre NAME; NULL = none */
     const struct text_span *pieces; /* [n_vocab], byte-level alphabet */
     const int32_t *types;           /* [n_vocab] enum token_type; NULL = all normal */
     size_t n_vocab;
@@ -44,6 +46,19 @@ struct tokenizer_spec {
     bool add_bos, add_eos;
     bool add_bos_unset; /* the file has no add_bos_token: as the family does (Llama 3 adds), add_bos is not
                            read */
+    bool add_eos_unset; /* the same for add_eos_token */
+
+    /* The rest is for "llama", "t5" and "bert". */
+    const float *scores;   /* [n_vocab] tokenizer.ggml.scores; NULL = none ("llama" and "t5" need them) */
+    int64_t cls, sep;      /* "bert": ids in front of and after each text, -1 = those of [CLS] and [SEP] */
+    bool no_space_prefix;  /* add_space_prefix is false: no space is put in front of a text */
+    bool squeeze_spaces;   /* remove_extra_whitespaces */
+    bool space_suffix;     /* the added space goes at the end */
+    bool no_byte_fallback; /* byte pieces are not used */
+    struct text_span charsmap;    /* precompiled_charsmap; len 0 = none */
+    bool keep_case, keep_accents; /* "bert": no lower-casing, no stripping of accents */
+
+    const struct tokenizer_pipeline *pipeline; /* what tokenizer.json says instead; NULL from other callers */
 };
 
 /* Refuses an unknown or absent pre-tokenizer with key, value and the override flag; pieces or merges that
@@ -98,9 +113,19 @@ bool tokenizer_pre_overridden(const struct tokenizer *t);
  * not in the byte-level alphabet (" the", not "Gthe" with a dotted G). */
 int64_t tokenizer_find(const struct tokenizer *t, const char *piece, size_t len);
 
+/* As tokenizer_encode with TOKENIZE_ADD, of two texts as a cross-encoder is given them; nothing in them is a
+ * special token. *n_first: how many of the appended ids belong to the first text (token type 0).
+ * QUIRE_EUNSUPPORTED if the model says nothing about pairs. */
+int tokenizer_encode_pair(const struct tokenizer *t, struct text_span first, struct text_span second,
+                          size_t max_tokens, struct token_buf *out, size_t *n_first, struct error *err);
+
 /* Bytes of a token as text: the spelling of a control (or unknown or unused) token only if with_special, else
  * none. An id out of range has none. Owned by t. */
 const uint8_t *tokenizer_bytes(const struct tokenizer *t, uint32_t id, bool with_special, size_t *len);
+
+/* Whether the text of a whole sequence of ids drops one space that its first bytes are: the one that encoding
+ * puts in front. Where ids go on from others (an answer after its prompt) nothing is dropped. */
+bool tokenizer_drops_first_space(const struct tokenizer *t);
 
 /* The bytes of all ids in one array, control tokens empty: id i is bytes[offsets[i] .. offsets[i + 1]). Owned
  * by t. */

@@ -3,7 +3,6 @@
 #include "text/tokenizer_internal.h"
 
 #include "text/unicode.h"
-#include "text/unicode_nfc.h"
 
 #include "base/error.h"
 #include "base/size.h"
@@ -92,6 +91,7 @@ static int collect_spellings(struct spellings *s, const struct tokenizer_spec *s
         if (!size_add(total, piece->len, &total) || total > UINT32_MAX)
             return error_set(err, QUIRE_EFORMAT,
                              "tokenizer.ggml.tokens has more than 4294967295 bytes of text");
+        if (spec->pipeline && piece->len == 0) continue; /* an id that has no token */
         uint64_t hash = hash_spelling(piece->data, piece->len);
         struct spelling_slot *slot = spelling_slot(s, piece->data, piece->len, hash);
         if (slot->id != BPE_NONE)
@@ -105,6 +105,11 @@ static int collect_spellings(struct spellings *s, const struct tokenizer_spec *s
 /* --- merges --- */
 
 static int bad_merge(const struct tokenizer_spec *spec, size_t rank, const char *why, struct error *err) {
+    if (spec->pipeline) {
+        const struct text_span *p = &spec->pipeline->merges[2 * rank];
+        return error_set(err, QUIRE_EFORMAT, "model.merges[%zu] \"%.*s\", \"%.*s\" %s", rank,
+                         (int)size_min(p[0].len, 64), p[0].data, (int)size_min(p[1].len, 64), p[1].data, why);
+    }
     const struct text_span *m = &spec->merges[rank];
     return error_set(err, QUIRE_EFORMAT, "tokenizer.ggml.merges[%zu] \"%.*s\" %s", rank,
                      (int)size_min(m->len, 64), m->data, why);
@@ -114,24 +119,41 @@ static bool is_mergeable(const struct tokenizer *t, uint32_t id) {
     return t->types[id] == TOKEN_NORMAL || t->types[id] == TOKEN_USER_DEFINED;
 }
 
+/* The two pieces of a merge: "left right" in GGUF files. */
+static bool merge_sides(const struct tokenizer_spec *spec, size_t rank, struct text_span *left,
+                        struct text_span *right) {
+    if (spec->pipeline) {
+        *left = spec->pipeline->merges[2 * rank];
+        *right = spec->pipeline->merges[2 * rank + 1];
+        return left->len && right->len;
+    }
+    const struct text_span m = spec->merges[rank];
+    const char *space = m.len ? memchr(m.data, ' ', m.len) : NULL;
+    if (!space) return false;
+    *left = (struct text_span){m.data, (size_t)(space - m.data)};
+    *right = (struct text_span){space + 1, m.len - left->len - 1};
+    return left->len && right->len && !memchr(space + 1, ' ', right->len);
+}
+
 /* "left right" to ids. joined has room for the longest merge. */
 static int resolve_merge(const struct tokenizer *t, const struct spellings *s, size_t rank, char *joined,
                          struct bpe_merge *out, struct error *err) {
-    const struct text_span m = s->spec->merges[rank];
-    const char *space = m.len ? memchr(m.data, ' ', m.len) : NULL;
-    size_t left = space ? (size_t)(space - m.data) : 0, right = space ? m.len - left - 1 : 0;
-    if (left == 0 || right == 0 || memchr(space + 1, ' ', right))
+    struct text_span left, right;
+    if (!merge_sides(s->spec, rank, &left, &right))
         return bad_merge(s->spec, rank, "is not two pieces with a space between", err);
-    memcpy(joined, m.data, left);
-    memcpy(joined + left, space + 1, right);
-    out->left = find_spelling(s, m.data, left);
-    out->right = find_spelling(s, space + 1, right);
-    out->id = find_spelling(s, joined, left + right);
+    memcpy(joined, left.data, left.len);
+    memcpy(joined + left.len, right.data, right.len);
+    out->left = find_spelling(s, left.data, left.len);
+    out->right = find_spelling(s, right.data, right.len);
+    out->id = find_spelling(s, joined, left.len + right.len);
     if (out->left == BPE_NONE || out->right == BPE_NONE || out->id == BPE_NONE)
         return bad_merge(s->spec, rank, "joins or makes a piece that is not in tokenizer.ggml.tokens", err);
     if (!is_mergeable(t, out->left) || !is_mergeable(t, out->right) || !is_mergeable(t, out->id))
         return bad_merge(s->spec, rank,
-                         "joins or makes a token that tokenizer.ggml.token_type says is not text", err);
+                         s->spec->pipeline
+                             ? "joins or makes a special token"
+                             : "joins or makes a token that tokenizer.ggml.token_type says is not text",
+                         err);
     return 0;
 }
 
@@ -139,7 +161,10 @@ static int resolve_merges(const struct tokenizer *t, const struct spellings *s, 
                           bool *is_word, struct error *err) {
     const struct tokenizer_spec *spec = s->spec;
     size_t longest = 1;
-    for (size_t i = 0; i < spec->n_merges; i++) longest = size_max(longest, spec->merges[i].len);
+    for (size_t i = 0; i < spec->n_merges; i++) {
+        struct text_span left, right;
+        if (merge_sides(spec, i, &left, &right)) longest = size_max(longest, left.len + right.len);
+    }
     char *joined = malloc(longest);
     int rc = joined ? 0 : QUIRE_ENOMEM;
     for (size_t i = 0; i < spec->n_merges && !rc; i++) {
@@ -151,23 +176,6 @@ static int resolve_merges(const struct tokenizer *t, const struct spellings *s, 
 }
 
 /* --- bytes and specials --- */
-
-/* Whether a user-defined token is spelled like a turn marker: <|...|>, with ASCII or full-width bars. */
-static bool is_marker(struct text_span p) {
-    static const char bar[] = "\xef\xbd\x9c"; /* U+FF5C */
-    if (p.len >= 4 && !memcmp(p.data, "<|", 2) && !memcmp(p.data + p.len - 2, "|>", 2)) return true;
-    return p.len >= 8 && p.data[0] == '<' && !memcmp(p.data + 1, bar, 3) && p.data[p.len - 1] == '>' &&
-           !memcmp(p.data + p.len - 4, bar, 3);
-}
-
-static enum special_scope scope_of(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id) {
-    switch (t->types[id]) {
-    case TOKEN_CONTROL:
-    case TOKEN_UNKNOWN: return SPECIAL_OUTSIDE;
-    case TOKEN_USER_DEFINED: return is_marker(spec->pieces[id]) ? SPECIAL_OUTSIDE : SPECIAL_ANYWHERE;
-    default: return SPECIAL_NEVER;
-    }
-}
 
 static int copy_types(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
     t->types = arena_alloc(&t->arena, spec->n_vocab);
@@ -197,18 +205,29 @@ static bool place(struct tokenizer *t, const struct tokenizer_spec *spec, size_t
                   struct layout *l) {
     const struct text_span piece = spec->pieces[id];
     bool is_word = false;
-    if (t->types[id] == TOKEN_NORMAL || in_merges) {
+    bool in_model = !spec->pipeline || spec->pipeline->flags[id] & IN_MODEL;
+    if ((t->types[id] == TOKEN_NORMAL && in_model) || in_merges) {
         size_t n = spelled_bytes(piece.data, piece.len, l->front);
         is_word = n != SIZE_MAX;
         if (is_word) l->front += n;
+    }
+    if (is_word && spec->pipeline && spec->pipeline->flags[id] & ADDED) { /* it is both */
+        l->back -= piece.len;
+        if (piece.len) memcpy(l->back, piece.data, piece.len);
+        l->specials[l->n_specials++] = (struct special){.text = l->back,
+                                                        .len = (uint32_t)piece.len,
+                                                        .id = (uint32_t)id,
+                                                        .scope = piece_scope(t, spec, id)};
+        special_flags(&l->specials[l->n_specials - 1], spec, id);
     }
     if (!is_word) { /* spelled as it is */
         bool has_text = is_mergeable(t, (uint32_t)id);
         uint8_t *text = has_text ? l->front : (l->back -= piece.len);
         if (piece.len) memcpy(text, piece.data, piece.len);
         if (has_text) l->front += piece.len;
-        l->specials[l->n_specials++] =
-            (struct special){text, (uint32_t)piece.len, (uint32_t)id, scope_of(t, spec, id)};
+        l->specials[l->n_specials++] = (struct special){
+            .text = text, .len = (uint32_t)piece.len, .id = (uint32_t)id, .scope = piece_scope(t, spec, id)};
+        special_flags(&l->specials[l->n_specials - 1], spec, id);
     }
     t->offsets[id + 1] = (uint32_t)(l->front - t->bytes);
     return is_word;
@@ -218,7 +237,7 @@ static bool place(struct tokenizer *t, const struct tokenizer_spec *spec, size_t
  * words may encode to. */
 static int lay_out(struct tokenizer *t, const struct tokenizer_spec *spec, bool *is_word) {
     size_t total = 0, bytes;
-    for (size_t id = 0; id < spec->n_vocab; id++) total += spec->pieces[id].len;
+    for (size_t id = 0; id < spec->n_vocab; id++) total += 2 * spec->pieces[id].len;
     if (!size_mul(spec->n_vocab, sizeof(struct special), &bytes)) return QUIRE_ENOMEM;
     struct layout l = {.specials = malloc(bytes)};
     l.front = t->bytes = arena_alloc(&t->arena, total);
@@ -236,11 +255,23 @@ done:
     return kept ? 0 : QUIRE_ENOMEM;
 }
 
+static int use_pretok(struct tokenizer *t, const struct pretok *p) {
+    static const struct norm_step nfc = {.kind = NORM_NFC};
+    t->pretok = p;
+    t->chain = p->steps;
+    t->n_chain = p->n_steps;
+    t->norm = &nfc;
+    t->n_norm = p->nfc;
+    return 0;
+}
+
 static int find_pretok(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
+    const struct pretok *found;
+    if (spec->pipeline) return pipeline_init(t, spec->pipeline, err);
     if (spec->pre_override) {
-        t->pretok = pretok_find(spec->pre_override, strlen(spec->pre_override));
+        found = pretok_find(spec->pre_override, strlen(spec->pre_override));
         t->pre_overridden = true;
-        if (t->pretok) return 0;
+        if (found) return use_pretok(t, found);
         return error_param(err, QUIRE_EINVAL, "--tokenizer-pre",
                            "--tokenizer-pre %.64s is unknown; known are %s", spec->pre_override,
                            pretok_known_names());
@@ -251,8 +282,8 @@ static int find_pretok(struct tokenizer *t, const struct tokenizer_spec *spec, s
                          "text; if you know, say "
                          "--tokenizer-pre NAME with one of %s",
                          pretok_known_names());
-    t->pretok = pretok_find(spec->pre.data, spec->pre.len);
-    if (t->pretok) return 0;
+    found = pretok_find(spec->pre.data, spec->pre.len);
+    if (found) return use_pretok(t, found);
     return error_set(
         err, QUIRE_EUNSUPPORTED,
         "tokenizer.ggml.pre is \"%.*s\", which is unknown; known are %s; --tokenizer-pre NAME overrides it",
@@ -267,7 +298,9 @@ static int build_bpe(struct tokenizer *t, const struct tokenizer_spec *spec, con
                                 .n_vocab = spec->n_vocab,
                                 .merges = merges,
                                 .n_merges = spec->n_merges,
-                                .ignore_merges = t->pretok->ignore_merges};
+                                .ignore_merges =
+                                    spec->pipeline ? spec->pipeline->ignore_merges : t->pretok->ignore_merges,
+                                .unk = BPE_NONE};
     size_t duplicate;
     int rc = bpe_init(&t->bpe, &config, &t->arena, &duplicate);
     return rc == QUIRE_EFORMAT ? bad_merge(spec, duplicate, "is listed twice", err) : rc;
@@ -278,7 +311,7 @@ static int bytelevel_create(struct tokenizer *t, const struct tokenizer_spec *sp
     struct bpe_merge *merges = NULL;
     bool *is_word = NULL;
     int rc = find_pretok(t, spec, err);
-    if (!rc && spec->n_merges == 0)
+    if (!rc && spec->n_merges == 0 && !spec->pipeline)
         rc = error_set(err, QUIRE_EFORMAT,
                        "tokenizer.ggml.merges is missing or empty; tokenizer.ggml.model gpt2 needs it");
     if (!rc) rc = copy_types(t, spec, err);
@@ -298,18 +331,11 @@ done:
 
 static int bytelevel_encode(const struct tokenizer *t, const uint8_t *text, size_t len,
                             struct tokenizer_scratch *scratch, struct token_sink *sink) {
-    if (t->pretok->nfc && unicode_nfc_needed(text, len)) {
-        buf_clear(&scratch->text);
-        unicode_nfc(text, len, &scratch->text);
-        if (!buf_ok(&scratch->text)) return QUIRE_ENOMEM;
-        text = (const uint8_t *)scratch->text.data;
-        len = scratch->text.len;
-    }
+    struct pretok_walk walk = {.steps = t->chain, .n_steps = t->n_chain, .s = text, .n = len};
+    size_t start, end;
     int rc = 0;
-    for (size_t i = 0, end; i < len && !rc; i = end) {
-        end = t->pretok->next(text, i, len);
-        rc = bpe_encode(&t->bpe, text + i, end - i, &scratch->bpe, sink);
-    }
+    while (!rc && pretok_walk_next(&walk, &start, &end))
+        rc = bpe_encode(&t->bpe, text + start, end - start, &scratch->bpe, sink);
     return rc;
 }
 

@@ -1,6 +1,8 @@
 #include "text/tokenizer_special.h"
 
 #include "base/size.h"
+#include "text/unicode.h"
+#include "text/unicode_props.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,9 +60,11 @@ const struct special *special_find(const struct special_set *s, const uint8_t *t
 
 /* Whether [pos, pos + len) is free of content. */
 static bool is_outside(struct special_scan *scan, size_t pos, size_t len) {
+    size_t start = scan->base + (scan->from ? scan->from[pos].start : pos);
+    size_t end = scan->base + (scan->from ? scan->from[pos + len - 1].end : pos + len);
     for (; scan->at_content < scan->n_content; scan->at_content++) {
         const struct content_span *c = &scan->content[scan->at_content];
-        if (c->len && c->start + c->len > pos) return c->start >= pos + len;
+        if (c->len && c->start + c->len > start) return c->start >= end;
     }
     return true;
 }
@@ -85,23 +89,72 @@ static const struct special *longest_at(struct special_scan *scan, size_t pos) {
     return best;
 }
 
-const struct special *special_next(struct special_scan *scan, size_t *pos) {
+/* Where the character before i starts; i > 0. */
+static size_t char_before(const uint8_t *s, size_t i) {
+    for (size_t len = 1; len <= 4 && len <= i; len++)
+        if (utf8_sequence((const char *)s + i - len, len) == len) return i - len;
+    return i - 1;
+}
+
+static uint32_t char_between(const uint8_t *s, size_t i, size_t n, size_t *len) {
+    *len = utf8_sequence((const char *)s + i, n - i);
+    if (*len) return unicode_decode(s + i, *len);
+    *len = 1;
+    return UINT32_MAX;
+}
+
+static bool is_white(uint32_t cp) {
+    return cp != UINT32_MAX && (UNICODE_SPACE >> (unicode_entry(cp) & 31) & 1);
+}
+
+static bool is_word(uint32_t cp) {
+    return cp != UINT32_MAX && unicode_props(cp) & PROP_WORD;
+}
+
+static bool stands_alone(const struct special_scan *scan, size_t start, size_t end) {
+    size_t len;
+    if (start) {
+        size_t before = char_before(scan->text, start);
+        if (is_word(char_between(scan->text, before, start, &len))) return false;
+    }
+    return end == scan->len || !is_word(char_between(scan->text, end, scan->len, &len));
+}
+
+static void take_space(const struct special_scan *scan, struct special_match *m) {
+    size_t len;
+    while (m->special->lstrip && m->start > scan->taken) {
+        size_t before = char_before(scan->text, m->start);
+        if (before < scan->taken || !is_white(char_between(scan->text, before, m->start, &len))) break;
+        m->start = before;
+    }
+    while (m->special->rstrip && m->end < scan->len &&
+           is_white(char_between(scan->text, m->end, scan->len, &len)))
+        m->end += len;
+}
+
+bool special_next(struct special_scan *scan, struct special_match *m) {
     const struct special_set *s = scan->set;
-    size_t i = *pos;
-    if (s->n_starts == 0) return NULL;
-    for (; i < scan->len; i++) {
+    if (s->n_starts == 0) return false;
+    for (size_t i = scan->pos; i < scan->len; i++) {
         if (s->n_starts == 1) {
             const uint8_t *p = memchr(scan->text + i, s->only_start, scan->len - i);
-            if (!p) return NULL;
+            if (!p) break;
             i = (size_t)(p - scan->text);
         } else if (!s->may_start[scan->text[i]]) {
             continue;
         }
         const struct special *best = longest_at(scan, i);
-        if (best) {
-            *pos = i;
-            return best;
+        if (!best) continue;
+        scan->pos = i + best->len;
+        if (best->single_word && !stands_alone(scan, i, i + best->len)) {
+            i = scan->pos - 1;
+            continue;
         }
+        *m = (struct special_match){best, i, scan->pos};
+        if (best->lstrip || best->rstrip) take_space(scan, m);
+        scan->taken = m->end;
+        return true;
     }
-    return NULL;
+    scan->pos = scan->len;
+    return false;
 }

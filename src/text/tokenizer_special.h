@@ -3,6 +3,7 @@
 #define TEXT_TOKENIZER_SPECIAL_H
 
 #include "base/arena.h"
+#include "text/normalize.h"
 #include "text/tokenizer.h"
 
 #include <stdbool.h>
@@ -19,6 +20,8 @@ struct special {
     const uint8_t *text;
     uint32_t len, id;
     enum special_scope scope;
+    bool lstrip, rstrip; /* white space before or after it is part of it */
+    bool single_word;    /* only where no word character is next to it */
 };
 
 struct special_set {
@@ -42,11 +45,19 @@ struct special_scan {
     const uint8_t *text;
     size_t len;
     const struct content_span *content;
-    size_t n_content, at_content; /* spans before at_content end at or before the position */
+    size_t n_content, at_content;   /* spans before at_content end at or before the position */
+    const struct norm_source *from; /* [len] where each byte is from; NULL: it is the text itself */
+    size_t base;                    /* where the text that from is about begins among content's */
+    size_t pos;                     /* where the search goes on */
+    size_t taken;                   /* end of the match before, with its white space */
 };
 
-/* The first special at or after *pos, the longest there; *pos becomes its start. NULL: none up to the end.
- * Positions may only rise from call to call. */
-const struct special *special_next(struct special_scan *scan, size_t *pos);
+struct special_match {
+    const struct special *special;
+    size_t start, end; /* with the white space that belongs to it */
+};
+
+/* The next special: the leftmost, of those the longest. False: there are no more. */
+bool special_next(struct special_scan *scan, struct special_match *m);
 
 #endif

@@ -1,6 +1,7 @@
 #include "text/unicode_nfc.h"
 #include "text/unicode.h"
 #include "text/unicode_nfc_table.h"
+#include "text/unicode_props.h"
 
 #include "base/size.h"
 
@@ -17,13 +18,6 @@ enum {
     N_V = 21,
     N_T = 28,
     N_S = N_L * N_V * N_T
-};
-
-/* A code point in the low 24 bits, its combining class above. */
-struct cluster {
-    uint32_t *v, *spare;
-    size_t n, cap;
-    bool failed;
 };
 
 static unsigned combining_class(uint32_t cp) {
@@ -74,7 +68,7 @@ static uint32_t compose_pair(uint32_t first, uint32_t second) {
     return 0;
 }
 
-static void push(struct cluster *c, uint32_t cp) {
+static void push(struct unicode_cluster *c, uint32_t cp) {
     if (c->n == c->cap) {
         size_t cap = c->cap ? c->cap : 32, bytes;
         if (!size_mul(cap, 2, &cap) || !size_mul(cap, sizeof *c->v, &bytes)) goto fail;
@@ -92,7 +86,7 @@ fail:
     c->failed = true;
 }
 
-static void push_decomposed(struct cluster *c, uint32_t cp) {
+static void push_canonical(struct unicode_cluster *c, uint32_t cp) {
     if (cp - HANGUL_S < N_S) {
         uint32_t s = cp - HANGUL_S;
         push(c, HANGUL_L + s / (N_V * N_T));
@@ -106,6 +100,22 @@ static void push_decomposed(struct cluster *c, uint32_t cp) {
         return;
     }
     for (size_t i = 0; i < d->n; i++) push(c, unicode_decomposition_pool[d->at + i]);
+}
+
+void unicode_cluster_push(struct unicode_cluster *c, uint32_t cp, bool compat) {
+    const struct unicode_mapping *m = NULL;
+    if (compat && unicode_props(cp) & PROP_COMPAT)
+        m = unicode_mapping_find(unicode_compat, unicode_n_compat, cp);
+    if (!m) {
+        push_canonical(c, cp);
+        return;
+    }
+    for (size_t i = 0; i < m->n; i++) push(c, unicode_compat_pool[m->at + i]);
+}
+
+void unicode_cluster_free(struct unicode_cluster *c) {
+    free(c->v);
+    free(c->spare);
 }
 
 /* Stable sort by class of a run of marks. A counting sort when it is long: linear whatever the order. */
@@ -126,7 +136,7 @@ static void sort_marks(uint32_t *v, size_t n, uint32_t *spare) {
     memcpy(v, spare, n * sizeof *v);
 }
 
-static void order(struct cluster *c) {
+void unicode_cluster_order(struct unicode_cluster *c) {
     for (size_t i = 0; i < c->n;) {
         size_t end = i;
         while (end < c->n && c->v[end] >> 24) end++;
@@ -136,7 +146,7 @@ static void order(struct cluster *c) {
 }
 
 /* Each character combines with the last starter unless something between them blocks it. In place. */
-static void compose(struct cluster *c) {
+void unicode_cluster_compose(struct unicode_cluster *c) {
     size_t kept = 0, starter = SIZE_MAX;
     unsigned last_class = 0;
     for (size_t i = 0; i < c->n; i++) {
@@ -168,16 +178,16 @@ bool unicode_nfc_needed(const uint8_t *s, size_t n) {
 }
 
 /* From at on, the characters that belong to the one before them. Returns where they end. */
-static size_t gather(const uint8_t *s, size_t at, size_t n, struct cluster *c) {
+static size_t gather(const uint8_t *s, size_t at, size_t n, struct unicode_cluster *c) {
     for (size_t len; at < n; at += len) {
         if (!(unicode_entry_at(s + at, n - at, &len) & UNICODE_NORMALIZE)) break;
-        push_decomposed(c, unicode_decode(s + at, len));
+        push_canonical(c, unicode_decode(s + at, len));
     }
     return at;
 }
 
 void unicode_nfc(const uint8_t *s, size_t n, struct buf *out) {
-    struct cluster c = {0};
+    struct unicode_cluster c = {0};
     size_t done = 0;        /* bytes before it are in out */
     size_t base = SIZE_MAX; /* where the last character starts, if marks may join it */
     for (size_t i = 0, len; i < n && !c.failed; i += len) {
@@ -189,11 +199,11 @@ void unicode_nfc(const uint8_t *s, size_t n, struct buf *out) {
         size_t start = base == SIZE_MAX ? i : base;
         buf_append(out, s + done, start - done);
         c.n = 0;
-        if (start < i) push_decomposed(&c, unicode_decode(s + start, i - start));
+        if (start < i) push_canonical(&c, unicode_decode(s + start, i - start));
         done = gather(s, i, n, &c);
         if (c.failed) break;
-        order(&c);
-        compose(&c);
+        unicode_cluster_order(&c);
+        unicode_cluster_compose(&c);
         for (size_t k = 0; k < c.n; k++) {
             uint8_t utf8[4];
             buf_append(out, utf8, unicode_encode(c.v[k] & 0xffffff, utf8));
@@ -205,6 +215,5 @@ void unicode_nfc(const uint8_t *s, size_t n, struct buf *out) {
         out->failed = true;
     else
         buf_append(out, s + done, n - done);
-    free(c.v);
-    free(c.spare);
+    unicode_cluster_free(&c);
 }

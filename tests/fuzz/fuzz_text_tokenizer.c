@@ -125,8 +125,8 @@ static void check_naive(const struct fuzz *f, const char *pre, const struct toke
     static uint32_t ids[MAX_NAIVE];
     const struct pretok *p = pretok_find(pre, strlen(pre));
     size_t at = 0;
-    for (size_t i = 0, end; i < len; i = end) {
-        end = p->next((const uint8_t *)text, i, len);
+    struct pretok_walk w = {.steps = p->steps, .n_steps = p->n_steps, .s = (const uint8_t *)text, .n = len};
+    for (size_t i, end; pretok_walk_next(&w, &i, &end);) {
         size_t n = naive(f, (const uint8_t *)text + i, end - i, ids);
         MUST(at + n <= got->n && !memcmp(got->ids + at, ids, n * sizeof *ids));
         at += n;

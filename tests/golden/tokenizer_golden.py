@@ -37,14 +37,76 @@ def split(*patterns):
     return Sequence(steps + [ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
+QWEN2 = LLAMA3.replace("{1,3}", "")
+UPPER, LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+
+
+def cased(end, digits, rest, no_han=""):
+    return (
+        rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}{no_han}]*[{LOWER}{no_han}]+{end}"
+        rf"|[^\r\n\p{{L}}\p{{N}}]?[{UPPER}{no_han}]+[{LOWER}{no_han}]*{end}|{digits}| ?[^\s\p{{L}}\p{{N}}]+{rest}"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+
+
+QWEN35 = (
+    CONTRACTION + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+SEED = CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
+KIMI = r"[\p{Han}]+|" + cased(CONTRACTION + "?", r"\p{N}{1,3}", r"[\r\n]*", r"&&[^\p{Han}]")
+DEEPSEEK3 = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+).replace("\\\"", '"')
+BLOOM = " ?[^(\\s|.,!?…。，、।۔،)]+"
+KANA, WIDE = "[一-龥぀-ゟ゠-ヿ]+", "[一-龥ࠀ-一가-퟿]+"
+ASCII_CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+
+
+def digits_then(*steps):
+    return Sequence([Digits(individual_digits=True), *steps])
+
+
+SMOLLM = digits_then(ByteLevel(add_prefix_space=False, use_regex=True))
 # name: (pre-tokenizer, normalizer, ignore_merges)
 PRE = {
-    "smollm": (Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=True)]), None, False),
+    "smollm": (SMOLLM, None, False),
     "llama-bpe": (split(LLAMA3), None, True),
-    "qwen2": (split(LLAMA3.replace("{1,3}", "")), normalizers.NFC(), False),
+    "qwen2": (split(QWEN2), normalizers.NFC(), False),
     "gpt-2": (split(GPT2), None, False),
     "default": (split(r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"), None, False),
 }
+MORE = {  # word borders only
+    "olmo": split(GPT2),
+    "dbrx": split(LLAMA3),
+    "glm4": split(LLAMA3),
+    "hunyuan": split(QWEN2),
+    "qwen35": split(QWEN35),
+    "bailingmoe": split(BAILING),
+    "seed-coder": split(SEED),
+    "gpt-4o": split(cased(CONTRACTION + "?", r"\p{N}{1,3}", r"[\r\n/]*")),
+    "tekken": split(cased("", r"\p{N}", r"[\r\n/]*")),
+    "kimi-k2": split(KIMI),
+    "command-r": SMOLLM,
+    "deepseek-v3": split(r"\p{N}{1,3}", KANA, DEEPSEEK3),
+    "deepseek-coder": Sequence([
+        *(Split(Regex(p), "isolated") for p in (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", WIDE)),
+        Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=False)]),
+    "falcon": split(r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"),
+    "bloom": split(BLOOM),
+    "viking": Sequence([Split(Regex(BLOOM), "isolated"), Digits(individual_digits=True),
+                        ByteLevel(add_prefix_space=False, use_regex=False)]),
+}
+PATTERNS = [  # that tokenizer.json files have; written to tests/unit/text/pretok_patterns.inc
+    GPT2, GPT2[: -len(r"|\s+")], LLAMA3, BAILING.replace(r"|\p{N}|", r"|\p{N}{1,3}|"),
+    LLAMA3.replace(CONTRACTION, ASCII_CONTRACTION), QWEN2, BAILING, QWEN2.replace(CONTRACTION, ASCII_CONTRACTION),
+    LLAMA3.replace("{1,3}", "+"), SEED, QWEN35, cased(CONTRACTION + "?", r"\p{N}{1,3}", r"[\r\n/]*"),
+    cased("", r"\p{N}", r"[\r\n/]*"), KIMI, DEEPSEEK3, KANA, WIDE, r"[\r\n]", "[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", BLOOM,
+    r"\p{N}{1,3}", r"\p{N}", r"\p{N}+", "[0-9][0-9][0-9]", r"[\p{P}\$\+<=>\^~\|`]+", r"[\p{P}\$\+<=>\^~\|]+",
+]
 
 # --- vocabularies ---
 
@@ -391,7 +453,12 @@ def write_splits(path):
     w = Writer(path)
     w.fragments()
 
-    for pre, (pre_tokenizer, _, _) in PRE.items():
+    named = {**{name: p for name, (p, _, _) in PRE.items()}, **MORE}
+    patterns = {str(i): split(p) for i, p in enumerate(PATTERNS)}
+    with open(os.path.join(HERE, "..", "unit", "text", "pretok_patterns.inc"), "w") as f:
+        for p in PATTERNS:
+            f.write('"%s",\n' % "".join(c if 32 <= ord(c) < 127 and c not in '\\"' else "".join("\\%03o" % b for b in c.encode()) for c in p))
+    for pre, pre_tokenizer, kind in [(k, v, "splits") for k, v in named.items()] + [(k, v, "pattern") for k, v in patterns.items()]:
 
         class Words:
             @staticmethod
@@ -399,8 +466,8 @@ def write_splits(path):
                 words = [pre_tokenizer.pre_tokenize_str(t) for t in texts]
                 return [type("E", (), {"ids": [len(word) for word, _ in ws]}) for ws in words]
 
-        w.digests(pre, "splits", "random", 6, 8000, 50, digests(Words, random_texts(6, 8000), 50))
-        w.digests(pre, "splits", "code points", 0, 0, 24, digests(Words, code_point_texts(), 24))
+        w.digests(pre, kind, "random", 6, 4000, 200, digests(Words, random_texts(6, 4000), 200))
+        w.digests(pre, kind, "code points", 0, 0, 96, digests(Words, code_point_texts(), 96))
     w.close()
 
 
@@ -487,4 +554,5 @@ def main():
         sys.exit(__doc__)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@
 #include "bench/fill.h"
 #include "kern/kern.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,7 +248,7 @@ static void call_pack_bf16(void *ctx) {
 }
 static void call_combine(void *ctx) {
     struct row *r = ctx;
-    r->kern->attn_combine(r->y, r->w, r->w + 8, r->x, HEAD, 8, HEAD);
+    r->kern->attn_combine(r->y, r->w, r->w + 8, r->x, HEAD, 8, -INFINITY, HEAD);
 }
 static void call_scan(void *ctx) {
     struct row *r = ctx;

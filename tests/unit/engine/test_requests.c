@@ -198,9 +198,10 @@ static void test_queue_limit(void **state) {
     struct error err;
     c.max_num_seqs = 1;
     c.max_queue = 2;
+    c.max_model_len = 512; /* for more tokens than a ring holds */
     struct quire_engine *e = test_open(&c);
     prompt_of(p, 4, 3);
-    struct quire_request q = {.prompt = p, .n_prompt = 4, .sampling = test_greedy(100)};
+    struct quire_request q = {.prompt = p, .n_prompt = 4, .sampling = test_greedy(400)};
     q.sampling.ignore_eos = true;
     for (int i = 0; i < 3; i++) assert_int_equal(quire_submit(e, &q, &s[i], &err), 0);
     /* The rings are not read, so none of them can finish. */

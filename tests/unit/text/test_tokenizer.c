@@ -86,8 +86,8 @@ static void test_refused_pre(void **state) {
 static void test_refused_files(void **state) {
     struct tiny t;
     tiny_init(&t);
-    t.spec.model = SPAN("llama");
-    refused(&t.spec, QUIRE_EUNSUPPORTED, "tokenizer.ggml.model is \"llama\"", "gpt2");
+    t.spec.model = SPAN("rwkv");
+    refused(&t.spec, QUIRE_EUNSUPPORTED, "tokenizer.ggml.model is \"rwkv\"", "gpt2");
     t.spec.model = (struct text_span){0};
     refused(&t.spec, QUIRE_EFORMAT, "tokenizer.ggml.model is missing", "gpt2");
     tiny_init(&t);

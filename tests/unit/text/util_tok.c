@@ -246,7 +246,9 @@ struct tokenizer_spec tok_spec(const struct tok_vocab *v, const char *pre) {
                                    .n_merges = v->n_merges,
                                    .bos = -1,
                                    .eos = -1,
-                                   .unk = -1};
+                                   .unk = -1,
+                                   .cls = -1,
+                                   .sep = -1};
 }
 
 struct tokenizer *tok_create(const struct tok_vocab *v, const char *pre) {

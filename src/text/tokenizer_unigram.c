@@ -1,0 +1,182 @@
+/* The unigram language model (Kudo 2018): of all ways to cut the text into pieces the most probable one,
+ * found by Viterbi's algorithm. Sums are made as the reference makes them: SentencePiece in single precision,
+ * `tokenizers` in double. */
+#include "text/tokenizer_internal.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "base/utf8.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNK_PENALTY 10.0
+
+static bool is_candidate(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id) {
+    return piece_is_text(t, spec, id);
+}
+
+static bool is_user_defined(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id) {
+    return t->types[id] == TOKEN_USER_DEFINED && piece_scope(t, spec, id) == SPECIAL_NEVER;
+}
+
+static int copy_scores(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
+    const struct tokenizer_pipeline *p = spec->pipeline;
+    double min = INFINITY, max = -INFINITY;
+    if (!p && !spec->scores)
+        return error_set(err, QUIRE_EFORMAT,
+                         "tokenizer.ggml.scores is missing; tokenizer.ggml.model t5 needs it");
+    t->scores = arena_array(&t->arena, t->n_vocab, sizeof *t->scores);
+    if (!t->scores) return QUIRE_ENOMEM;
+    for (size_t id = 0; id < t->n_vocab; id++) {
+        double v = p ? p->scores[id] : (double)spec->scores[id];
+        bool counts = p ? p->flags[id] & IN_MODEL : t->types[id] == TOKEN_NORMAL;
+        if (!isfinite(v) && (counts || piece_is_text(t, spec, id)))
+            return error_set(err, QUIRE_EFORMAT, "%s[%zu] is not a finite number",
+                             p ? "model.vocab" : "tokenizer.ggml.scores", id);
+        t->scores[id] = v;
+        if (counts && v < min) min = v;
+        if (counts && v > max) max = v;
+    }
+    if (isinf(min)) min = max = 0;
+    t->single_precision = !p;
+    t->unk_score = p ? min - UNK_PENALTY : (double)((float)min - (float)UNK_PENALTY);
+    t->max_score = max;
+    for (size_t id = 0; id < t->n_vocab && !p; id++)
+        if (is_user_defined(t, spec, id))
+            t->scores[id] = (double)((float)piece_spelling(t, (uint32_t)id).len * (float)max - 0.1f);
+    return 0;
+}
+
+static int unigram_create(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
+    const struct tokenizer_pipeline *p = spec->pipeline;
+    int rc = pieces_init(t, spec, p ? p->piece_text : PIECE_METASPACE, err);
+    if (!rc && t->unk == BPE_NONE)
+        rc = error_set(err, QUIRE_EFORMAT, "%s is missing; a unigram model needs it",
+                       p ? "model.unk_id" : "tokenizer.ggml.unknown_token_id");
+    if (!rc) rc = copy_scores(t, spec, err);
+    if (!rc) rc = pieces_trie(t, &t->trie, spec, 0, is_candidate);
+    if (!rc && !p) rc = pieces_trie(t, &t->tail, spec, 0, is_user_defined);
+    if (!rc)
+        rc = p ? pipeline_init(t, p, err)
+               : sentencepiece_norm(t, spec, t->tail.n_nodes > 1 ? &t->tail : NULL, err);
+    t->fuse_unk = p ? p->fuse_unk : true;
+    return rc;
+}
+
+struct node { /* the best way to the place it is at */
+    union {
+        double score;
+        size_t next; /* later: end of the piece of the best way that starts here */
+    } u;
+    uint32_t start; /* where the last piece starts */
+    uint32_t id;    /* BPE_NONE: no way yet */
+};
+
+static inline void relax(struct node *to, double score, size_t start, uint32_t id, bool single) {
+    if (single) score = (double)(float)score;
+    if (to->id != BPE_NONE && !(score > to->u.score)) return;
+    to->u.score = score;
+    to->start = (uint32_t)start;
+    to->id = id;
+}
+
+static size_t char_length(const uint8_t *s, size_t n) {
+    size_t len = utf8_sequence((const char *)s, n);
+    return len ? len : 1;
+}
+
+/* The first place from i on where a user-defined piece begins; n if there is none. */
+static size_t next_fixed(const struct tokenizer *t, const uint8_t *s, size_t i, size_t n, size_t *len) {
+    if (t->tail.n_nodes <= 1) return n;
+    while (i < n && trie_longest(&t->tail, s + i, n - i, len) == TRIE_NONE) i++;
+    return i;
+}
+
+static void find_best(const struct tokenizer *t, const uint8_t *s, size_t n, struct node *nodes) {
+    const struct trie *trie = &t->trie;
+    for (size_t i = 0; i <= n; i++) nodes[i].id = BPE_NONE;
+    nodes[0].u.score = 0;
+    size_t limit = 0,
+           fixed; /* where the next user-defined piece begins, and its length: no other goes over it */
+    for (size_t i = 0; i < n;) {
+        if (i >= limit) {
+            limit = next_fixed(t, s, i, n, &fixed);
+            if (limit == i) {
+                uint32_t id = trie_longest(&t->tail, s + i, n - i, &fixed);
+                relax(&nodes[i + fixed], t->scores[id] + nodes[i].u.score, i, id, t->single_precision);
+                limit = i += fixed;
+                continue;
+            }
+        }
+        size_t one = char_length(s + i, n - i);
+        double till_here = nodes[i].u.score;
+        bool has_one = false;
+        uint32_t at = trie->root[s[i]];
+        for (size_t end = i + 1; at != TRIE_NONE; end++) {
+            uint32_t id = trie->value[at];
+            if (id != TRIE_NONE) {
+                relax(&nodes[end], t->scores[id] + till_here, i, id, t->single_precision);
+                has_one |= end - i == one;
+            }
+            if (end >= limit) break;
+            at = trie_step(trie, at, s[end]);
+        }
+        if (!has_one) relax(&nodes[i + one], t->unk_score + till_here, i, t->unk, t->single_precision);
+        i += one;
+    }
+}
+
+static int push_unknown(const struct tokenizer *t, const uint8_t *s, size_t n, bool after_unk,
+                        struct token_sink *sink) {
+    bool spelled = t->byte_fallback;
+    for (size_t i = 0; i < n && spelled; i++) spelled = t->fallback[s[i]] != BPE_NONE;
+    if (!spelled) return after_unk && t->fuse_unk ? 0 : token_sink_push(sink, t->unk);
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) rc = token_sink_push(sink, t->fallback[s[i]]);
+    return rc;
+}
+
+static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
+                       struct tokenizer_scratch *scratch, struct token_sink *sink) {
+    struct buf *b = &scratch->nodes;
+    size_t bytes;
+    if (n >= UINT32_MAX) {
+        sink->word_too_long = true;
+        return QUIRE_ELIMIT;
+    }
+    buf_clear(b);
+    if (!size_mul(n + 1, sizeof(struct node), &bytes) || !buf_reserve(b, bytes)) return QUIRE_ENOMEM;
+    struct node *nodes = (struct node *)(void *)b->data;
+    find_best(t, s, n, nodes);
+    for (size_t i = n; i > 0; i = nodes[i].start) nodes[nodes[i].start].u.next = i;
+    int rc = 0;
+    bool after_unk = false;
+    for (size_t i = 0, end; i < n && !rc; i = end) {
+        end = nodes[i].u.next;
+        uint32_t id = nodes[end].id;
+        rc = id == t->unk ? push_unknown(t, s + i, end - i, after_unk, sink) : token_sink_push(sink, id);
+        after_unk = id == t->unk;
+    }
+    return rc;
+}
+
+static int unigram_encode(const struct tokenizer *t, const uint8_t *text, size_t len,
+                          struct tokenizer_scratch *scratch, struct token_sink *sink) {
+    struct pretok_walk walk = {.steps = t->chain, .n_steps = t->n_chain, .s = text, .n = len};
+    size_t start, end;
+    int rc = 0;
+    while (!rc && pretok_walk_next(&walk, &start, &end))
+        rc = encode_word(t, text + start, end - start, scratch, sink);
+    return rc;
+}
+
+static uint32_t unigram_find(const struct tokenizer *t, const uint8_t *bytes, size_t len) {
+    size_t found;
+    uint32_t id = trie_longest(&t->trie, bytes, len, &found);
+    return id != TRIE_NONE && found == len ? id : BPE_NONE;
+}
+
+const struct tokenizer_family tokenizer_unigram = {
+    .model = "t5", .create = unigram_create, .encode = unigram_encode, .find = unigram_find};
