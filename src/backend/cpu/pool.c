@@ -22,7 +22,8 @@
 #define POOL_SPIN_US  20
 #define POOL_YIELD_US 150
 
-#define POOL_STACK_BYTES (512 * 1024)
+/* Kernels built without optimisation, under a sanitizer, have frames of hundreds of kilobytes. */
+#define POOL_STACK_BYTES (2 * 1024 * 1024)
 
 /* State of regions in one word: odd while a region is open, so each region moves it by two. */
 struct pool {
