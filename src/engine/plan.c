@@ -158,6 +158,18 @@ static void set_row(struct quire_engine *e, size_t i, const char *name, uint64_t
     snprintf(e->info.memory[i].detail, sizeof e->info.memory[i].detail, "%s", detail);
 }
 
+/* With windows, a token's share of the pool depends on how many come before it. */
+static void describe_pool(const struct quire_engine *e, char *text, size_t size) {
+    const struct plan *p = &e->plan;
+    size_t n = p->n_pages - 1, one = kv_peak_blocks(&e->cache, p->max_model_len);
+    int used = snprintf(text, size, "%zu blocks of %zu tokens, ", n, p->block_tokens);
+    if (has_window(&e->cache))
+        snprintf(text + used, size - (size_t)used, "%.1f sequences of %zu tokens", (double)n / (double)one,
+                 p->max_model_len);
+    else
+        snprintf(text + used, size - (size_t)used, "%zu tokens", n * p->block_tokens / e->cache.n_groups);
+}
+
 static void fill_rows(struct quire_engine *e, const struct quire_config *c, const struct need *n) {
     char text[96];
     const struct plan *p = &e->plan;
@@ -165,8 +177,7 @@ static void fill_rows(struct quire_engine *e, const struct quire_config *c, cons
     snprintf(text, sizeof text, "%zu tensors, file %.1f MiB", weights_n_tensors(c->weights),
              (double)weights_tensor_bytes(c->weights) / MIB);
     set_row(e, 0, "weights", n->weights, text);
-    snprintf(text, sizeof text, "%zu blocks of %zu tokens, %zu tokens", p->n_pages - 1, p->block_tokens,
-             (p->n_pages - 1) * p->block_tokens / e->cache.n_groups);
+    describe_pool(e, text, sizeof text);
     set_row(e, 1, "KV blocks", kv, text);
     snprintf(text, sizeof text, "%zu rows at a time, %zu rows of logits", e->backend->max_rows,
              p->max_logit_rows);
