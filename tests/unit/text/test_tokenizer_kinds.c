@@ -175,15 +175,16 @@ static void test_content(void **state) {
 
 /* Text comes back where nothing normalizes it away, whole and pushed token by token. */
 static void test_text_back(void **state) {
-    static const char *const lossless[] = {"llama.model", "gemma.model",  "across.model",
-                                           "llama2.json", "mistral.json", "gemma.json",
-                                           "llama3.json", "roberta.json", "deepseek.json"};
+    static const char *const lossless[] = {"llama.model", "gemma.model", "llama2.json",  "mistral.json",
+                                           "gemma.json",  "llama3.json", "roberta.json", "deepseek.json"};
     struct tok_golden g;
     struct buf text = BUF_INIT, back = BUF_INIT, streamed = BUF_INIT, want = BUF_INIT;
     struct token_buf ids = {0};
     tok_golden_open(&g, "kinds.golden");
     for (size_t k = 0; k < sizeof lossless / sizeof *lossless; k++) {
         struct tokenizer *t = tok_open_kind(lossless[k]);
+        bool by_bytes = !strcmp(lossless[k], "llama3.json") || !strcmp(lossless[k], "roberta.json") ||
+                        !strcmp(lossless[k], "deepseek.json");
         bool prefixed = tokenizer_drops_first_space(t) || !strcmp(lossless[k], "roberta.json");
         struct tok_gen gen = {
             .what = "random", .state = 3 + k, .fragments = g.fragments, .n_fragments = g.n_fragments};
@@ -203,8 +204,7 @@ static void test_text_back(void **state) {
             size_t skip = prefixed && back.len > text.len ? 1 : 0;
             /* U+2581 is a space to them */
             for (size_t i = 0; i < text.len; i++) {
-                bool space = strcmp(lossless[k], "llama3.json") && text.len - i >= 3 &&
-                             !memcmp(text.data + i, "\u2581", 3);
+                bool space = !by_bytes && text.len - i >= 3 && !memcmp(text.data + i, "\u2581", 3);
                 buf_putc(&want, space ? ' ' : text.data[i]);
                 i += space ? 2 : 0;
             }
