@@ -83,7 +83,7 @@ def compare(path, old, new):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(usage=__doc__.replace("%", "%%"))
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
     parser.add_argument("--keep", action="store_true")
     args = parser.parse_args()
