@@ -3,7 +3,20 @@
 #include <math.h>
 #include <string.h>
 
-enum { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q8_0 = 8, Q2_K = 10, Q3_K, Q4_K, Q5_K, Q6_K, BF16 = 30, MXFP4 = 39 };
+enum {
+    F32 = 0,
+    F16 = 1,
+    Q4_0 = 2,
+    Q4_1 = 3,
+    Q8_0 = 8,
+    Q2_K = 10,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    BF16 = 30,
+    MXFP4 = 39
+};
 
 uint16_t tiny_f16(float v) {
     uint32_t bits;
