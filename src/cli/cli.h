@@ -2,6 +2,7 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "serve/serve.h"
@@ -62,7 +63,7 @@ int port_check(const char *host, uint16_t port, struct error *err);
 /* ---- engine_options.c: flags of every command that opens a model ---- */
 
 struct engine_options {
-    const char *dtype, *policy, *cache_secret, *tokenizer_pre, *chat_template, *cpu;
+    const char *dtype, *policy, *cache_secret, *tokenizer, *tokenizer_pre, *chat_template, *cpu;
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, long_prefill, block_size, kv_bytes, seed,
         threads, max_queue;
     double memory_share;
@@ -74,7 +75,17 @@ struct engine_options {
 
 /* Writes the rows into table and returns how many there are. */
 size_t engine_option_rows(struct option *table, size_t at);
-#define ENGINE_OPTION_ROWS 20
+#define ENGINE_OPTION_ROWS 21
+
+/* ---- tokenizer_file.c ---- */
+
+/* Appends the whole of a file. option: what named it, for messages. QUIRE_ENOTFOUND, QUIRE_EIO, QUIRE_ELIMIT.
+ */
+int cli_read_file(const char *option, const char *path, size_t max_mib, struct buf *out, struct error *err);
+
+/* The tokenizer of a tokenizer.json, or of a folder that holds one; tokenizer_config.json is read beside it.
+ * Refused when it has more tokens than the model has rows. */
+int tokenizer_file_open(const char *path, const struct weights *w, struct tokenizer **out, struct error *err);
 
 /* ---- model_open.c: file to text and engine ---- */
 

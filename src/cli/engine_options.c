@@ -15,6 +15,8 @@ size_t engine_option_rows(struct option *table, size_t at) {
          "Base seed of requests that bring none."},
         {"chat-template", OPTION_STRING, ENGINE_OPTION(chat_template), "Model", "FILE", NULL, 0, 0, NULL,
          NULL, "Jinja chat template to use instead of the model's."},
+        {"tokenizer", OPTION_STRING, ENGINE_OPTION(tokenizer), "Model", "PATH", NULL, 0, 0, NULL, NULL,
+         "A tokenizer.json, or a folder that holds one, to use instead of the model file's tokenizer."},
         {"tokenizer-pre", OPTION_STRING, ENGINE_OPTION(tokenizer_pre), "Model", "NAME", NULL, 0, 0, NULL,
          NULL, "Pre-tokenizer to use instead of the one the model names, or where it names none."},
         {"gpu-memory-utilization", OPTION_FLOAT, ENGINE_OPTION(memory_share), "Memory", "SHARE", "0.9", 0.01,

@@ -190,27 +190,14 @@ static int find_stop_tokens(struct loaded_model *m, struct error *err) {
 
 /* ---- chat template ---- */
 
-#define MAX_TEMPLATE_BYTES ((size_t)1 << 20)
-
-static int read_template(const char *path, struct buf *out, struct error *err) {
-    char piece[4096];
-    FILE *f = fopen(path, "rb");
-    if (!f) return error_set(err, QUIRE_ENOTFOUND, "--chat-template %s: %s", path, strerror(errno));
-    out->limit_bytes = MAX_TEMPLATE_BYTES;
-    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) buf_append(out, piece, n);
-    bool failed = ferror(f);
-    fclose(f);
-    if (failed) return error_set(err, QUIRE_EIO, "--chat-template %s cannot be read", path);
-    if (!buf_ok(out)) return error_set(err, QUIRE_ELIMIT, "--chat-template %s is larger than 1 MiB", path);
-    return 0;
-}
+#define MAX_TEMPLATE_MIB 1
 
 static int open_template(struct loaded_model *m, const char *file, struct log *log, struct error *err) {
     struct meta_str s = {0};
     struct buf text = BUF_INIT;
     int rc = 0;
     if (file) {
-        rc = read_template(file, &text, err);
+        rc = cli_read_file("--chat-template", file, MAX_TEMPLATE_MIB, &text, err);
         if (!rc && (rc = chat_template_compile(text.data ? text.data : "", text.len, &m->chat_template, err)))
             error_prefix(err, "--chat-template %s", file);
     } else {
@@ -288,7 +275,9 @@ int loaded_model_open(const char *argument, const struct engine_options *o, stru
     *out = (struct loaded_model){0};
     int rc = model_find(argument, &out->path, err);
     if (!rc) rc = weights_open(out->path, &out->weights, err);
-    if (!rc) rc = loaded_model_tokenizer(out, o->tokenizer_pre, err);
+    if (!rc)
+        rc = o->tokenizer ? tokenizer_file_open(o->tokenizer, out->weights, &out->tokenizer, err)
+                          : loaded_model_tokenizer(out, o->tokenizer_pre, err);
     if (!rc) rc = find_stop_tokens(out, err);
     if (!rc) rc = open_template(out, o->chat_template, log, err);
     if (!rc) {
