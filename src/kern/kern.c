@@ -6,8 +6,6 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* Intel SDM vol. 1, 13.3: the state components that the operating system saves. */
 #define XCR0_AVX    0x06u /* SSE, AVX */
@@ -57,10 +55,16 @@ static bool has_avx512(const struct cpu *c) {
 }
 
 /* Linux (5.16 and later) keeps the tile registers from a process until it asks, for all of its threads: see
- * Documentation/arch/x86/xstate.rst. Asking again is harmless. */
+ * Documentation/arch/x86/xstate.rst. Asking again is harmless. By the instruction, since this layer has no
+ * business with what else <unistd.h> offers. */
 static bool tiles_permitted(void) {
     const long request_permission = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
-    return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+    long result = 158;                                      /* arch_prctl */
+    __asm__ volatile("syscall"
+                     : "+a"(result)
+                     : "D"(request_permission), "S"(tile_data)
+                     : "rcx", "r11", "memory");
+    return result == 0;
 }
 
 static bool has_amx(const struct cpu *c) {
