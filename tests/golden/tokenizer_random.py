@@ -76,10 +76,17 @@ def open_all(lib, folder):
         if json:
             reference = tokenizers.Tokenizer.from_str(data.decode())
             encode = lambda texts, r=reference: [e.ids for e in r.encode_batch(texts, add_special_tokens=False)]
+            special = {i: t.content for i, t in reference.get_added_tokens_decoder().items() if t.special}
         else:
             reference = sentencepiece.SentencePieceProcessor(model_proto=data)
             encode = lambda texts, r=reference: r.EncodeAsIds(texts)
-        yield os.path.basename(path), handle, encode, json
+            special = {}
+        yield os.path.basename(path), handle, encode, json, special
+
+
+def forges(text, ids, special):
+    """Whether the reference made a special token of text that does not spell it, such as "<ſ>" after NFKC. Ours never does."""
+    return any(i in special and special[i] not in text for i in ids)
 
 
 def added_text(random):
@@ -101,12 +108,12 @@ def main():
     for done in range(0, n, 1000):
         plain = [random_text(random) for _ in range(1000)]
         mixed = [added_text(random) if i % 2 else t for i, t in enumerate(plain)]
-        for name, handle, encode, json in kinds:
+        for name, handle, encode, json, special in kinds:
             texts = mixed if json else plain
             for text, want in zip(texts, encode(texts)):
                 raw = text.encode()
                 count = lib.shim_encode(handle, raw, len(raw), ids, CAP)
-                if ids[:count] != want:
+                if ids[:count] != want and not forges(text, want, special):
                     bad[name] += 1
                     if bad[name] <= 3:
                         print(name, repr(text), want, ids[:count], flush=True)
