@@ -39,7 +39,7 @@ def parse():
     p = workloads.parser(__doc__)
     p.add_argument("tool", help="llama-batched-bench")
     p.add_argument("model", help="GGUF file")
-    p.add_argument("--fa", choices=["on", "off", "auto"], default="off", help="flash attention")
+    p.add_argument("--fa", choices=["on", "off", "auto"], default="on", help="flash attention")
     p.add_argument("--batch", type=int, default=2048)
     p.add_argument("--ubatch", type=int, default=2048)
     p.add_argument("--kv", default="f16", help="KV cache format")
@@ -48,6 +48,8 @@ def parse():
 
 def main():
     args = parse()
+    if args.cpu_time:
+        sys.exit("--cpu-time: llama.cpp runs as a process of its own, which tells the time of day only")
     tool = Tool(args)
     workloads.report(tool, workloads.measure_all(lambda w, _: w.rate(tool.run(w), w), args), args)
 

@@ -23,11 +23,16 @@ import os
 import random
 import statistics
 import sys
+import time
 
 import quiet
 
 Run = collections.namedtuple("Run", "first_s total_s counts")  # all streams have a first token; all done; tokens of each
 Workload = collections.namedtuple("Workload", "name streams n_in n_out rate")
+
+
+def clock(args):
+    return time.process_time if args.cpu_time else time.perf_counter
 
 
 def of_prefill(run, w):
@@ -56,6 +61,9 @@ def parser(description):
     p.add_argument("--quiet", type=float, default=1, metavar="SHARE",
                    help="measure again while others take more than this share of the machine, such as 0.05")
     p.add_argument("--patience", type=float, default=120, metavar="SECONDS", help="how long --quiet tries, for each figure")
+    p.add_argument("--cpu-time", action="store_true",
+                   help="count processor time of this process, not the time of day: to rank settings with --threads 1 on a "
+                        "busy machine")
     p.add_argument("--out", metavar="FILE", help="write the JSON there too")
     return p
 
@@ -107,7 +115,7 @@ def report(engine, results, args):
         rates = [rate for rate, _ in pairs]
         figures[name] = {"tok_s": round(statistics.median(rates), 1), "range": [round(min(rates), 1), round(max(rates), 1)],
                          "others": round(statistics.median(share for _, share in pairs), 3)}
-    record = {"engine": engine.name, "threads": args.threads, "repeats": args.repeats, "load": os.getloadavg(),
+    record = {"engine": engine.name, "threads": args.threads, "repeats": args.repeats, "load": os.getloadavg(), "cpu_time": args.cpu_time,
               "settings": engine.settings, "figures": figures,
               "all": {name: [[round(r, 1), round(o, 3)] for r, o in pairs] for name, pairs in results.items()}}
     text = "{\n" + ",\n".join(f" {json.dumps(key)}: {lines(value)}" for key, value in record.items()) + "\n}"
