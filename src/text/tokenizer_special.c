@@ -13,11 +13,17 @@ static int by_spelling(const void *a, const void *b) {
     return order ? order : (x->len > y->len) - (x->len < y->len);
 }
 
+static int by_spelling_and_id(const void *a, const void *b) {
+    const struct special *x = a, *y = b;
+    int order = by_spelling(x, y);
+    return order ? order : (x->id > y->id) - (x->id < y->id);
+}
+
 void special_set_init(struct special_set *s, struct special *v, size_t n) {
     *s = (struct special_set){.v = v};
     for (size_t i = 0; i < n; i++)
         if (v[i].len) v[s->n++] = v[i];
-    if (s->n) qsort(v, s->n, sizeof *v, by_spelling);
+    if (s->n) qsort(v, s->n, sizeof *v, by_spelling_and_id);
     size_t i = 0;
     for (size_t b = 0; b < 256; b++) {
         s->first[b] = i;
@@ -75,13 +81,16 @@ static const struct special *longest_at(struct special_scan *scan, size_t pos) {
     size_t n = scan->len - pos, lo = s->first[text[0]], hi = s->first[text[0] + 1];
     const struct special *best = NULL;
     for (size_t depth = 1; lo < hi; depth++) {
-        /* all of v[lo .. hi) agree with the text in depth bytes; one that ends here sorts first */
-        const struct special *v = &s->v[lo];
-        if (v->len == depth) {
-            if (v->scope == SPECIAL_ANYWHERE || (v->scope == SPECIAL_OUTSIDE && is_outside(scan, pos, depth)))
-                best = v;
-            lo++;
+        /* all of v[lo .. hi) agree with the text in depth bytes; those that end here sort first, and of
+         * several (a normalizer can make spellings equal) the lowest id is taken */
+        const struct special *here = NULL;
+        for (; lo < hi && s->v[lo].len == depth; lo++) {
+            const struct special *v = &s->v[lo];
+            bool found =
+                v->scope == SPECIAL_ANYWHERE || (v->scope == SPECIAL_OUTSIDE && is_outside(scan, pos, depth));
+            if (found && !here) here = v;
         }
+        if (here) best = here;
         if (depth == n) break;
         lo = lower_bound(s->v, lo, hi, depth, text[depth]);
         hi = lower_bound(s->v, lo, hi, depth, text[depth] + 1u);
