@@ -133,6 +133,9 @@ static int fill_added(struct json_loader *l, const json_t *added, struct vocab *
         if (rc) return rc;
         bool same =
             v->pieces[id].len == content.len && !memcmp(v->pieces[id].data, content.data, content.len);
+        if (!same && v->flags[id] & ADDED)
+            return error_set(l->err, QUIRE_EFORMAT,
+                             "tokenizer.json: added_tokens[%zu].id = %zu is another token's, too", i, id);
         if (!same) v->flags[id] = 0; /* it takes the id */
         v->flags[id] |= ADDED;
         v->pieces[id] = content;
