@@ -167,7 +167,12 @@ static int encode_plain(struct encoding *e, const uint8_t *text, size_t len, boo
     const struct tokenizer *t = e->t;
     if (t->n_prep && !norm_run(t->prep, t->n_prep, text, len, at_start, &e->scratch.prep, &text, &len, NULL))
         return QUIRE_ENOMEM;
-    return len ? t->family->encode(t, text, len, &e->scratch, e->sink) : 0;
+    struct pretok_walk walk = {.steps = t->chain, .n_steps = t->n_chain, .s = text, .n = len};
+    size_t start, end;
+    int rc = 0;
+    while (!rc && pretok_walk_next(&walk, &start, &end))
+        rc = t->family->encode_word(t, text + start, end - start, &e->scratch, e->sink);
+    return rc;
 }
 
 /* A stretch, base bytes into the text, between those special tokens that are found before normalization. */

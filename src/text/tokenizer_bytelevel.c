@@ -329,19 +329,16 @@ done:
     return rc;
 }
 
-static int bytelevel_encode(const struct tokenizer *t, const uint8_t *text, size_t len,
-                            struct tokenizer_scratch *scratch, struct token_sink *sink) {
-    struct pretok_walk walk = {.steps = t->chain, .n_steps = t->n_chain, .s = text, .n = len};
-    size_t start, end;
-    int rc = 0;
-    while (!rc && pretok_walk_next(&walk, &start, &end))
-        rc = bpe_encode(&t->bpe, text + start, end - start, &scratch->bpe, sink);
-    return rc;
+static int bytelevel_encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
+                                 struct tokenizer_scratch *scratch, struct token_sink *sink) {
+    return bpe_encode(&t->bpe, s, n, &scratch->bpe, sink);
 }
 
 static uint32_t bytelevel_find(const struct tokenizer *t, const uint8_t *bytes, size_t len) {
     return bpe_find(&t->bpe, bytes, len);
 }
 
-const struct tokenizer_family tokenizer_bytelevel = {
-    .model = "gpt2", .create = bytelevel_create, .encode = bytelevel_encode, .find = bytelevel_find};
+const struct tokenizer_family tokenizer_bytelevel = {.model = "gpt2",
+                                                     .create = bytelevel_create,
+                                                     .encode_word = bytelevel_encode_word,
+                                                     .find = bytelevel_find};

@@ -226,8 +226,8 @@ static int encode_free(const struct tokenizer *t, const uint8_t *s, size_t n,
 }
 
 /* A word: its user-defined pieces, the longest ones from left to right, and what is between. */
-static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
-                       struct tokenizer_scratch *scratch, struct token_sink *sink) {
+static int charbpe_encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
+                               struct tokenizer_scratch *scratch, struct token_sink *sink) {
     size_t done = 0, len;
     int rc = 0;
     if (t->trie.n_nodes <= 1) return encode_free(t, s, n, scratch, sink);
@@ -244,19 +244,9 @@ static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
     return rc || done == n ? rc : encode_free(t, s + done, n - done, scratch, sink);
 }
 
-static int charbpe_encode(const struct tokenizer *t, const uint8_t *text, size_t len,
-                          struct tokenizer_scratch *scratch, struct token_sink *sink) {
-    struct pretok_walk walk = {.steps = t->chain, .n_steps = t->n_chain, .s = text, .n = len};
-    size_t start, end;
-    int rc = 0;
-    while (!rc && pretok_walk_next(&walk, &start, &end))
-        rc = encode_word(t, text + start, end - start, scratch, sink);
-    return rc;
-}
-
 static uint32_t charbpe_find(const struct tokenizer *t, const uint8_t *bytes, size_t len) {
     return bpe_find(&t->bpe, bytes, len);
 }
 
 const struct tokenizer_family tokenizer_charbpe = {
-    .model = "llama", .create = charbpe_create, .encode = charbpe_encode, .find = charbpe_find};
+    .model = "llama", .create = charbpe_create, .encode_word = charbpe_encode_word, .find = charbpe_find};

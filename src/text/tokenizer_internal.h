@@ -71,9 +71,9 @@ struct tokenizer_family {
     const char *model; /* value of tokenizer.ggml.model */
     /* Fills in everything but family, arena and the BOS/EOS fields of a zeroed t. */
     int (*create)(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err);
-    /* Encodes normalized text without special tokens. */
-    int (*encode)(const struct tokenizer *t, const uint8_t *text, size_t len,
-                  struct tokenizer_scratch *scratch, struct token_sink *sink);
+    /* Encodes one word, as the pre-tokenizers cut it, of normalized text without special tokens. */
+    int (*encode_word)(const struct tokenizer *t, const uint8_t *s, size_t n,
+                       struct tokenizer_scratch *scratch, struct token_sink *sink);
     /* The id whose bytes these are, BPE_NONE if none. */
     uint32_t (*find)(const struct tokenizer *t, const uint8_t *bytes, size_t len);
 };
@@ -134,6 +134,8 @@ int pipeline_init(struct tokenizer *t, const struct tokenizer_pipeline *p, struc
 enum special_scope piece_scope(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id);
 void special_flags(struct special *s, const struct tokenizer_spec *spec, size_t id);
 int pieces_normalized(struct tokenizer *t, const struct tokenizer_spec *spec);
+/* The piece of t->trie that these bytes are, BPE_NONE if none. */
+uint32_t pieces_find(const struct tokenizer *t, const uint8_t *bytes, size_t len);
 struct text_span piece_spelling(const struct tokenizer *t, uint32_t id);
 /* A trie of the pieces with pick(id) true. */
 int pieces_trie(struct tokenizer *t, struct trie *out, const struct tokenizer_spec *spec, size_t skip,

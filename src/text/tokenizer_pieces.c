@@ -222,6 +222,12 @@ int pieces_init(struct tokenizer *t, const struct tokenizer_spec *spec, enum pie
     return rc;
 }
 
+uint32_t pieces_find(const struct tokenizer *t, const uint8_t *bytes, size_t len) {
+    size_t found;
+    uint32_t id = trie_longest(&t->trie, bytes, len, &found);
+    return id != TRIE_NONE && found == len ? id : BPE_NONE;
+}
+
 struct text_span piece_spelling(const struct tokenizer *t, uint32_t id) {
     uint32_t start = t->spelling_offsets[id];
     return (struct text_span){(const char *)t->spelling + start, t->spelling_offsets[id + 1] - start};

@@ -138,8 +138,8 @@ static int push_unknown(const struct tokenizer *t, const uint8_t *s, size_t n, b
     return rc;
 }
 
-static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
-                       struct tokenizer_scratch *scratch, struct token_sink *sink) {
+static int unigram_encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
+                               struct tokenizer_scratch *scratch, struct token_sink *sink) {
     struct buf *b = &scratch->nodes;
     size_t bytes;
     if (n >= UINT32_MAX) {
@@ -162,21 +162,5 @@ static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
     return rc;
 }
 
-static int unigram_encode(const struct tokenizer *t, const uint8_t *text, size_t len,
-                          struct tokenizer_scratch *scratch, struct token_sink *sink) {
-    struct pretok_walk walk = {.steps = t->chain, .n_steps = t->n_chain, .s = text, .n = len};
-    size_t start, end;
-    int rc = 0;
-    while (!rc && pretok_walk_next(&walk, &start, &end))
-        rc = encode_word(t, text + start, end - start, scratch, sink);
-    return rc;
-}
-
-static uint32_t unigram_find(const struct tokenizer *t, const uint8_t *bytes, size_t len) {
-    size_t found;
-    uint32_t id = trie_longest(&t->trie, bytes, len, &found);
-    return id != TRIE_NONE && found == len ? id : BPE_NONE;
-}
-
 const struct tokenizer_family tokenizer_unigram = {
-    .model = "t5", .create = unigram_create, .encode = unigram_encode, .find = unigram_find};
+    .model = "t5", .create = unigram_create, .encode_word = unigram_encode_word, .find = pieces_find};

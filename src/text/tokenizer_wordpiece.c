@@ -88,7 +88,8 @@ static int make_word(const struct tokenizer *t, const uint8_t *s, size_t n, stru
     return rc;
 }
 
-static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n, struct token_sink *sink) {
+static int wordpiece_encode_word(const struct tokenizer *t, const uint8_t *s, size_t n,
+                                 struct tokenizer_scratch *scratch, struct token_sink *sink) {
     bool made = false;
     size_t len;
     uint32_t whole = trie_longest(&t->trie, s, n, &len);
@@ -97,21 +98,5 @@ static int encode_word(const struct tokenizer *t, const uint8_t *s, size_t n, st
     return made ? make_word(t, s, n, sink, &made) : token_sink_push(sink, t->unk);
 }
 
-static int wordpiece_encode(const struct tokenizer *t, const uint8_t *text, size_t len,
-                            struct tokenizer_scratch *scratch, struct token_sink *sink) {
-    struct pretok_walk walk = {.steps = t->chain, .n_steps = t->n_chain, .s = text, .n = len};
-    size_t start, end;
-    int rc = 0;
-    (void)scratch;
-    while (!rc && pretok_walk_next(&walk, &start, &end)) rc = encode_word(t, text + start, end - start, sink);
-    return rc;
-}
-
-static uint32_t wordpiece_find(const struct tokenizer *t, const uint8_t *bytes, size_t len) {
-    size_t found;
-    uint32_t id = trie_longest(&t->trie, bytes, len, &found);
-    return id != TRIE_NONE && found == len ? id : BPE_NONE;
-}
-
 const struct tokenizer_family tokenizer_wordpiece = {
-    .model = "bert", .create = wordpiece_create, .encode = wordpiece_encode, .find = wordpiece_find};
+    .model = "bert", .create = wordpiece_create, .encode_word = wordpiece_encode_word, .find = pieces_find};
