@@ -2,6 +2,7 @@
 #include "base/utf8.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,6 +52,11 @@ int error_prefix(struct error *err, const char *fmt, ...) {
     if (more > 0) n = (size_t)more < RAW_BYTES - n ? n + (size_t)more : RAW_BYTES - 1;
     utf8_printable(err->text, sizeof err->text, raw, n);
     return err->code;
+}
+
+void first_error_note(struct first_error *f, int status, const struct error *err) {
+    int none = 0;
+    if (atomic_compare_exchange_strong(&f->status, &none, status) && f->err) *f->err = *err;
 }
 
 const char *error_name(int code) {

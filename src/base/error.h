@@ -15,6 +15,13 @@ int error_param(struct error *err, int code, const char *param, const char *fmt,
 /* Puts "prefix: " in front of the text of a failure on its way up. Returns err->code. */
 int error_prefix(struct error *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* What threads that share a task leave of it: the first failure, and its text. */
+struct first_error {
+    _Atomic int status; /* 0 until one fails */
+    struct error *err;  /* or NULL; to be read when all are done */
+};
+void first_error_note(struct first_error *f, int status, const struct error *err); /* status: not 0 */
+
 /* Short constant name of a code ("invalid", "out of memory", ...). */
 const char *error_name(int code);
 

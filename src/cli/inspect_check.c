@@ -19,9 +19,8 @@ struct check {
     size_t *first_piece;
     size_t n_tensors, n_pieces;
     _Atomic size_t next;
-    _Atomic int status;
-    pthread_mutex_t lock; /* for err and faults */
-    struct error *err;    /* of whoever fails first */
+    struct first_error failure;
+    pthread_mutex_t lock; /* for faults */
     struct float_faults *faults;
     bool show; /* how far it is, by the thread that asked */
 };
@@ -61,24 +60,18 @@ static int check_piece(struct check *c, size_t piece, void *buffer, struct error
     return QUIRE_OK;
 }
 
-static void fail(struct check *c, const struct error *err) {
-    pthread_mutex_lock(&c->lock);
-    if (!c->status) *c->err = *err;
-    c->status = err->code;
-    pthread_mutex_unlock(&c->lock);
-}
-
 static void work(struct check *c, bool show) {
     struct error err = {0};
     size_t piece, shown = 0;
     void *buffer = malloc(PIECE_BYTES);
     if (!buffer) {
-        error_set(&err, QUIRE_ENOMEM, "out of memory");
-        fail(c, &err);
+        int rc = error_set(&err, QUIRE_ENOMEM, "out of memory");
+        first_error_note(&c->failure, rc, &err);
         return;
     }
-    while (!c->status && (piece = c->next++) < c->n_pieces) {
-        if (check_piece(c, piece, buffer, &err)) fail(c, &err);
+    while (!c->failure.status && (piece = c->next++) < c->n_pieces) {
+        int rc = check_piece(c, piece, buffer, &err);
+        if (rc) first_error_note(&c->failure, rc, &err);
         size_t percent = 100 * piece / c->n_pieces;
         if (!show || percent == shown) continue;
         fprintf(stderr, "\rreading %3zu %%", percent);
@@ -114,7 +107,7 @@ static void number_pieces(struct check *c) {
 int inspection_check(struct inspection *i, size_t n_threads, struct error *err) {
     struct check c = {.w = i->model.weights,
                       .n_tensors = weights_n_tensors(i->model.weights),
-                      .err = err,
+                      .failure = {.err = err},
                       .show = isatty(2)};
     int rc = check_gaps(c.w, &i->gaps);
     if (rc && rc != QUIRE_EFORMAT) {
@@ -128,12 +121,12 @@ int inspection_check(struct inspection *i, size_t n_threads, struct error *err) 
         number_pieces(&c);
         run(&c, n_threads);
     } else {
-        c.status = error_set(err, QUIRE_ENOMEM, "out of memory");
+        c.failure.status = error_set(err, QUIRE_ENOMEM, "out of memory");
     }
-    for (size_t k = 0; !c.status && k < c.n_tensors; k++)
+    for (size_t k = 0; !c.failure.status && k < c.n_tensors; k++)
         i->n_bad_tensors += c.faults[k].n_nan || c.faults[k].n_inf;
-    i->checked = !c.status;
+    i->checked = !c.failure.status;
     free(c.first_piece);
     pthread_mutex_destroy(&c.lock);
-    return c.status;
+    return c.failure.status;
 }

@@ -35,8 +35,7 @@ static int populate(struct quire_engine *e, size_t end, struct error *err) {
 
 struct first_pages {
     struct quire_engine *e;
-    _Atomic int status;
-    struct error *err; /* of whoever fails first */
+    struct first_error failure;
 };
 
 static void populate_part(void *ctx, size_t item) {
@@ -44,16 +43,16 @@ static void populate_part(void *ctx, size_t item) {
     struct quire_engine *e = f->e;
     size_t first = item * part_pages(e), n = size_min(part_pages(e), e->plan.first_pages - first);
     struct error err = {0};
-    int none = 0, rc = e->backend->ops->kv_populate(e->backend, e->kv, first, n, &err);
-    if (rc && atomic_compare_exchange_strong(&f->status, &none, rc) && f->err) *f->err = err;
+    int rc = e->backend->ops->kv_populate(e->backend, e->kv, first, n, &err);
+    if (rc) first_error_note(&f->failure, rc, &err);
 }
 
 /* What has to be there before anything runs, on all compute threads. */
 static int populate_first(struct quire_engine *e, struct error *err) {
-    struct first_pages f = {.e = e, .err = err};
+    struct first_pages f = {.e = e, .failure = {.err = err}};
     e->backend->ops->host_run(e->backend, size_div_up(e->plan.first_pages, part_pages(e)), populate_part, &f);
-    if (!f.status) atomic_store(&e->n_resident, e->plan.first_pages);
-    return f.status;
+    if (!f.failure.status) atomic_store(&e->n_resident, e->plan.first_pages);
+    return f.failure.status;
 }
 
 /* Faults the rest of the KV memory in while requests run, giving way to them; but even on busy cores faster

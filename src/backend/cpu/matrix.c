@@ -57,8 +57,7 @@ struct pack_job {
     size_t panel_bytes;
     const struct backend_tensor *t;
     char *rows; /* [n_threads] of a panel's rows, when they are to be read */
-    _Atomic int status;
-    struct error *err; /* of whoever fails first */
+    struct first_error failure;
 };
 
 /* The rows of a panel in memory; NULL when they could not be read, now or by another thread. */
@@ -66,9 +65,10 @@ static const void *panel_rows(struct pack_job *j, size_t first, size_t n, size_t
     if (j->t->data) return (const char *)j->t->data + first * j->t->row_bytes;
     char *rows = j->rows + thread * j->m->mm->panel_rows * j->t->row_bytes;
     struct error err = {0};
-    int none = 0, rc = atomic_load(&j->status) ? QUIRE_EIO : j->t->read_rows(j->t->ctx, first, n, rows, &err);
+    if (atomic_load(&j->failure.status)) return NULL;
+    int rc = j->t->read_rows(j->t->ctx, first, n, rows, &err);
     if (!rc) return rows;
-    if (atomic_compare_exchange_strong(&j->status, &none, rc) && j->err) *j->err = err;
+    first_error_note(&j->failure, rc, &err);
     return NULL;
 }
 
@@ -102,12 +102,15 @@ int cpu_matrix_load(struct backend *b, const struct backend_tensor *t, enum back
         free(matrix);
         return error_set(err, QUIRE_ENOMEM, "tensor %s: no memory for %zu bytes of weights", t->name, bytes);
     }
-    struct pack_job job = {
-        .m = &m, .panels = matrix->block.data, .panel_bytes = m.mm->panel_bytes(&m), .t = t, .err = err};
+    struct pack_job job = {.m = &m,
+                           .panels = matrix->block.data,
+                           .panel_bytes = m.mm->panel_bytes(&m),
+                           .t = t,
+                           .failure = {.err = err}};
     rc = rows_alloc(c, &job, err);
     if (!rc) {
         pool_run(c->pool, size_div_up(m.rows, m.mm->panel_rows), pack_panel, &job);
-        rc = atomic_load(&job.status);
+        rc = atomic_load(&job.failure.status);
     }
     free(job.rows);
     if (rc) {
