@@ -15,7 +15,7 @@ MAX_LINES = {"include/quire/quire.h": 249}
 
 # folder: (folders of src/, public headers, libraries) it may include besides itself and libc.
 ERROR, STATS, QUIRE = "quire/error.h", "quire/stats.h", "quire/quire.h"
-ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "gate", "bench", "cli"}
+ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "fetch", "cli"}
 LAYERS = {
     "base": (set(), {ERROR, STATS, QUIRE}, {"pthread"}),
     "text": ({"base"}, {ERROR}, {"jansson", "pcre2", "utf8proc"}),
@@ -26,8 +26,8 @@ LAYERS = {
     "engine": ({"base", "model", "backend"}, {ERROR, STATS, QUIRE}, {"pthread"}),
     "net": ({"base"}, {ERROR}, {"libevent", "openssl", "pthread"}),
     "serve": ({"base", "net", "text"}, {ERROR, STATS, QUIRE}, {"jansson", "pthread"}),
-    "gate": ({"base", "net", "text"}, {ERROR}, {"jansson", "curl", "sqlite", "libpq", "hiredis", "pthread"}),
     "bench": ({"base", "kern", "weights"}, {ERROR}, {"pthread", "x86"}),
+    "fetch": ({"base"}, {ERROR}, {"jansson", "curl", "openssl"}),
     "cli": (ALL, {ERROR, STATS, QUIRE}, {"jansson", "curl", "openssl", "pthread"}),
 }
 
@@ -39,9 +39,6 @@ LIBRARIES = [
     ("libevent", r"event2?/|event\.h|evhttp\.h"),
     ("openssl", r"openssl/"),
     ("curl", r"curl/"),
-    ("sqlite", r"sqlite3"),
-    ("libpq", r"libpq|postgresql/"),
-    ("hiredis", r"hiredis"),
     ("pthread", r"pthread\.h|semaphore\.h|threads\.h"),
     ("x86", r"\w*intrin\.h|cpuid\.h"),
 ]

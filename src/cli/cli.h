@@ -30,30 +30,14 @@ int cli_fail(const char *command, const struct error *err);
 int cli_options(const char *command, const char *usage, const char *about, const struct option *table,
                 int argc, char **argv, int *n_positional, void *values, struct options_state **state);
 
-/* ---- model_files.c: names and the cache ---- */
+/* ---- model_find.c ---- */
 
-struct known_model {
-    const char *name; /* what a user types */
-    const char *about;
-    const char *package; /* Python package that carries it, with its version */
-    const char *member;  /* the file within it */
-    const char *file;    /* its name in the cache */
-    const char *sha256;
-    uint64_t bytes;
-};
-
-const struct known_model *known_model_find(const char *name);
-extern const struct known_model known_models[]; /* ended by a NULL name */
-
-/* $QUIRE_CACHE, $XDG_CACHE_HOME/quire or ~/.cache/quire; malloc'd. */
-int cache_folder(char **out, struct error *err);
-
-/* A file, a folder or a known name to a path; malloc'd. A known name that is not in the cache is pulled
- * first, with progress on standard error. */
+/* A file, a folder, a known name or a hub id to a path; malloc'd. What is not in the cache is pulled first, with
+ * progress on standard error. */
 int model_find(const char *argument, char **path, struct error *err);
 
-/* Obtains a known model, checks its SHA-256 and puts it into the cache; nothing to do if it is there. */
-int model_pull(const struct known_model *model, char **path, struct error *err);
+/* As model_find for a known name or a hub id, and a hub is asked what its id means now. */
+int model_pull(const char *name, char **path, struct error *err);
 
 /* ---- port.c ---- */
 

@@ -1,7 +1,8 @@
-/* quire pull NAME: a known model into the cache; its path on standard output. */
+/* quire pull NAME: a model into the cache; its path on standard output. */
 #include "cli/cli.h"
 
 #include "base/error.h"
+#include "fetch/known.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,23 +13,24 @@ int cmd_pull(int argc, char **argv) {
     int n = 0;
     char none;
     struct options_state *state = NULL;
-    int rc = cli_options("pull", "NAME",
-                         "Fetches a known model into the cache, checks its SHA-256 and prints its path.",
-                         table, argc, argv, &n, &none, &state);
+    int rc = cli_options(
+        "pull", "NAME | ORG/NAME[@REVISION][:FILE or QUANTIZATION]",
+        "Fetches a model into the cache, checks its digests and prints its path: a known name, or "
+        "an id on a hub\n(HF_ENDPOINT, with HF_TOKEN where it is set). What was interrupted goes on "
+        "where it stopped.",
+        table, argc, argv, &n, &none, &state);
     if (rc >= 0) return rc;
     options_free(state);
     struct error err = {0};
-    const struct known_model *m = n == 1 ? known_model_find(argv[1]) : NULL;
-    if (!m) {
+    char *path = NULL;
+    if (n != 1) {
         fprintf(stderr,
-                n == 1 ? "quire pull: there is no known model \"%s\"; known are:\n"
-                       : "usage: quire pull NAME\n",
-                argv[1]);
-        for (m = known_models; m->name; m++) fprintf(stderr, "  %-10s %s\n", m->name, m->about);
+                "usage: quire pull NAME | ORG/NAME[@REVISION][:FILE or QUANTIZATION]\nknown names:\n");
+        for (const struct known_model *m = known_models; m->name; m++)
+            fprintf(stderr, "  %-10s %s\n", m->name, m->about);
         return EXIT_USAGE;
     }
-    char *path = NULL;
-    if (model_pull(m, &path, &err)) return cli_fail("pull", &err);
+    if (model_pull(argv[1], &path, &err)) return cli_fail("pull", &err);
     puts(path);
     free(path);
     return EXIT_OK;

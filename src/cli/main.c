@@ -16,7 +16,7 @@ static const struct command commands[] = {
     {"serve", cmd_serve, "serve a model over an OpenAI-compatible API"},
     {"run", cmd_run, "one answer on the terminal"},
     {"chat", cmd_chat, "a conversation on the terminal, with a model or a server"},
-    {"pull", cmd_pull, "fetch a known model into the cache"},
+    {"pull", cmd_pull, "fetch a model into the cache, by a known name or its id on a hub"},
     {"inspect", cmd_inspect, "what is in a model file, and whether it is whole"},
     {"bench", cmd_bench, "measure what this machine can do"},
 };
@@ -27,7 +27,8 @@ static void usage(FILE *out) {
                  ": serve large language models from paged KV memory\n\nusage: quire COMMAND ...\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].about);
     fprintf(out, "\nquire COMMAND --help shows the options. quire --version prints the version.\n"
-                 "Environment: QUIRE_CACHE (model folder), QUIRE_CPU (ref, avx2, avx512: highest instruction "
+                 "Environment: QUIRE_CACHE (folder of fetched models), HF_ENDPOINT, HF_TOKEN (hub), "
+                 "QUIRE_CPU (ref, avx2, avx512, amx: highest instruction "
                  "set to use).\n");
 }
 

@@ -557,7 +557,7 @@ def test_pull_without_network_or_python(tmp_path):
 def test_pull_of_wrong_names(tmp_path):
     for args in (["pull"], ["pull", "a", "b"]):
         done = run(*args)
-        assert done.returncode == 2 and "usage: quire pull NAME" in done.stderr
+        assert done.returncode == 2 and "usage: quire pull NAME |" in done.stderr
     done = run("pull", "gpt-4")
     assert done.returncode == 2 and "gpt-4" in done.stderr and "smollm2" in done.stderr and not done.stdout
     blocked = tmp_path / "file"

@@ -1,0 +1,64 @@
+/* From what a user types to a file or folder. */
+#include "cli/cli.h"
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "fetch/cache.h"
+#include "fetch/hub.h"
+#include "fetch/known.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int not_found(const char *argument, struct error *err) {
+    struct buf names = BUF_INIT;
+    struct suggestion s;
+    struct error ignored;
+    char *cache = NULL;
+    suggest_init(&s, argument, strlen(argument));
+    for (const struct known_model *m = known_models; m->name; m++) {
+        buf_printf(&names, "%s%s", names.len ? ", " : "", m->name);
+        suggest_offer(&s, m->name);
+    }
+    cache_folder(&cache, &ignored);
+    error_param(err, QUIRE_ENOTFOUND, "model",
+                "there is no model \"%.200s\": not a file or folder here, not a known name (%s, kept in "
+                "%s), not a hub id (ORG/NAME)%s%s%s",
+                argument, buf_ok(&names) ? names.data : "", cache ? cache : "the cache",
+                s.nearest ? "; did you mean " : "", s.nearest ? s.nearest : "", s.nearest ? "?" : "");
+    free(cache);
+    buf_free(&names);
+    return QUIRE_ENOTFOUND;
+}
+
+static struct hub_options hub_environment(void) {
+    return (struct hub_options){.endpoint = getenv("HF_ENDPOINT"), .token = getenv("HF_TOKEN")};
+}
+
+int model_pull(const char *name, char **path, struct error *err) {
+    const struct known_model *m = known_model_find(name);
+    struct hub_ref ref;
+    if (m) return known_model_pull(m, path, err);
+    if (!hub_ref_is(name)) return not_found(name, err);
+    const struct hub_options options = hub_environment();
+    int rc = hub_ref_parse(name, &ref, err);
+    return rc ? rc : hub_pull(&ref, &options, path, err);
+}
+
+int model_find(const char *argument, char **path, struct error *err) {
+    struct stat st;
+    struct hub_ref ref;
+    if (!stat(argument, &st)) {
+        *path = strdup(argument);
+        return *path ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory");
+    }
+    if (errno != ENOENT && errno != ENOTDIR)
+        return error_set(err, QUIRE_EIO, "the model %.200s cannot be opened: %s", argument, strerror(errno));
+    if (!known_model_find(argument) && hub_ref_is(argument) && !hub_ref_parse(argument, &ref, err)) {
+        int rc = hub_cached(&ref, path, err);
+        if (rc || *path) return rc;
+    }
+    return model_pull(argument, path, err);
+}
