@@ -23,8 +23,8 @@ test-quick: setup-test ## build and the quick unit tests only
 test-full: setup-test ## as test, law 1 over its whole matrix (long), and 20 s per fuzz target
 	@$(TESTS) full
 
-bench: setup-test all ## kernels and server measured; beside llama.cpp with LLAMA_SERVER=PATH
-	@python3 scripts/bench.py $(ARGS)
+bench: setup-test all ## kernels and server measured; with LLAMA_SERVER=PATH or PEERS=FILE beside others
+	@$(if $(PEERS),python3 scripts/peers/versus.py $(ARGS) $(PEERS),python3 scripts/bench.py $(ARGS))
 
 asan: setup-test ## quick tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(TESTS) asan

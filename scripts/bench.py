@@ -25,6 +25,8 @@ import subprocess
 import sys
 import time
 
+from machine import processor
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -173,14 +175,6 @@ def show(streams, rows):
 
 def first_line(command):
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout.split("\n")[0]
-
-
-def processor():
-    """What the kernel calls the processor, and which of the instruction sets that matter it has."""
-    fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M))
-    known = ["avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16"]
-    return {"cpu": fields.get("model name", "unknown"), "isa": [f for f in known if f in fields.get("flags", "").split()],
-            "cores": len(os.sched_getaffinity(0))}
 
 
 def description(args):

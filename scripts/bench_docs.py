@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- servers:begin -->", "<!-- servers:end -->"
+SERVERS, VERSUS = (("<!-- %s:begin -->" % name, "<!-- %s:end -->" % name) for name in ("servers", "versus"))
 
 
 def table(record):
@@ -31,11 +31,38 @@ def table(record):
     return "\n".join(lines)
 
 
+def versus_table(record):
+    names = [engine["engine"] for engine in record["engines"]]
+    settings = "; ".join(f"{e['engine']}: " + ", ".join(f"{k} {plain(v)}" for k, v in e["settings"].items()) for e in record["engines"])
+    lines = [f"{record['cpu']}, {record['cores']} cores ({', '.join(record['isa'])}), {record['engines'][0]['threads']} threads; "
+             f"{record['date']}, {record['rounds']} rounds. {settings}.", "",
+             f"| tok/s, median [range] | {' | '.join(names)} | {names[0]} : best other |", "|" + "---|" * (len(names) + 2)]
+    for workload, rows in record["figures"].items():
+        cells = [f"{row['tok_s']:.0f} [{row['range'][0]:.0f}–{row['range'][1]:.0f}]" for row in rows]
+        ratio = f"{rows[0]['tok_s'] / max(row['tok_s'] for row in rows[1:]):.2f}" if len(rows) > 1 else ""
+        lines.append(f"| {workload} | {' | '.join(cells)} | {ratio} |")
+    return "\n".join(lines)
+
+
+def plain(value):
+    if isinstance(value, dict):
+        return " ".join(f"{k}={v}" for k, v in value.items())
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return pathlib.Path(value).name if isinstance(value, str) else value
+
+
+def put(page, marks, tables):
+    begin, end = marks
+    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n" + "\n\n".join(tables) + f"\n{end}", page, flags=re.S)
+
+
 def main():
     records = [json.loads(path.read_text()) for path in sorted((ROOT / "bench" / "results").glob("*.json"))]
-    block = f"{BEGIN}\n" + "\n\n".join(map(table, records)) + f"\n{END}"
+    versus = [record for record in records if record.get("kind") == "versus"]
     old = PAGE.read_text()
-    new = re.sub(f"{BEGIN}.*?{END}", lambda _: block, old, flags=re.S)
+    new = put(old, SERVERS, map(table, (record for record in records if record not in versus)))
+    new = put(new, VERSUS, map(versus_table, versus))
     if "--check" in sys.argv:
         return 0 if new == old else "docs/benchmarks.md is not what scripts/bench_docs.py makes of bench/results"
     PAGE.write_text(new)

@@ -20,7 +20,7 @@ def command(args, w):
 
 class Tool:
     def __init__(self, args):
-        self.args, self.name = args, "llama.cpp"
+        self.args, self.name, self.pids = args, "llama.cpp", ()
         self.settings = {"model": pathlib.Path(args.model).name, "fa": args.fa, "batch": args.batch, "ubatch": args.ubatch,
                          "kv": args.kv}
 
@@ -51,7 +51,7 @@ def main():
     if args.cpu_time:
         sys.exit("--cpu-time: llama.cpp runs as a process of its own, which tells the time of day only")
     tool = Tool(args)
-    workloads.report(tool, workloads.measure_all(lambda w, _: w.rate(tool.run(w), w), args), args)
+    workloads.measure(tool, lambda w, _: w.rate(tool.run(w), w), args)
 
 
 main()

@@ -113,7 +113,8 @@ def parse():
 def main():
     args = parse()
     engine = {"batching": Batching, "single": Single}[args.pipeline](args)
-    engine.name, engine.vocab, engine.clock = "OpenVINO GenAI", args.vocab, workloads.clock(args)
+    engine.name, engine.vocab, engine.pids = "OpenVINO GenAI", args.vocab, ()
+    engine.clock = workloads.clock(args)
     engine.settings = {"version": openvino_genai.__version__, "model": args.model, "pipeline": args.pipeline,
                        "properties": properties(args), "batched_tokens": args.batched_tokens,
                        "split_fuse": not args.no_split_fuse}

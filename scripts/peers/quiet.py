@@ -14,15 +14,24 @@ def busy_s():
     return (user + nice + system + irq + softirq + steal) / TICKS
 
 
-class Watch:
-    """Starts when made; others() is the share of all processors that went to others since then."""
+def process_s(pid):
+    """Processor time of a running process: proc(5), /proc/pid/stat, fields 14 and 15."""
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
-    def __init__(self):
+
+class Watch:
+    """Starts when made; others() is the share of all processors that went to others since then. pids: running processes that
+    are no others."""
+
+    def __init__(self, pids=()):
+        self.pids = pids
         self.start = self.now()
 
-    @staticmethod
-    def now():
-        return busy_s(), sum(os.times()[:4]), time.monotonic()  # own threads, and children that were waited for
+    def now(self):
+        own = sum(os.times()[:4]) + sum(map(process_s, self.pids))  # own threads, and children that were waited for
+        return busy_s(), own, time.monotonic()
 
     def others(self):
         busy, own, wall = (b - a for a, b in zip(self.start, self.now()))
@@ -39,14 +48,14 @@ def wait(limit, until):
     return False
 
 
-def tries(measure_once, limit, patience_s):
+def tries(measure_once, limit, patience_s, pids=()):
     """Calls measure_once until others took less than limit of the machine meanwhile; otherwise the least disturbed of
     all tries counts. Returns what it returned, and the share of others."""
     best, until = None, time.monotonic() + patience_s
     while True:
         if limit < 1 and not wait(limit, until) and best:
             break
-        watch = Watch()
+        watch = Watch(pids)
         result = measure_once()
         others = watch.others()
         if best is None or others < best[1]:

@@ -3,6 +3,7 @@
 An engine is a class with
     name, settings       for the record: what it is, which versions, formats and flags
     vocab                prompts are random ids below it
+    pids                 processes that work for it, beside its own one
     run(prompts, n_out)  generates exactly n_out tokens for each prompt, all handed over at once; returns struct Run
 
 A workload's figure is tokens per second:
@@ -11,6 +12,9 @@ A workload's figure is tokens per second:
     decode_1          tokens after the first, 16 in / 128 out, one stream
     streams_N         N streams, 128 in / 64 out: output tokens over the time of the whole run, prefill included
     long_32           the same for 32 streams of 512 in / 256 out
+
+With --turns an engine stays loaded, reads a workload's name and a seed a line and answers a line of JSON for each: so
+versus.py lets several engines take turns. Otherwise it measures by itself:
 
 Every prompt of every repeat is new, so nothing can be taken from a prefix cache. The repeats go round the workloads, so
 that a disturbance of the machine does not fall on one of them alone; beside each figure stands what share of the machine
@@ -65,6 +69,7 @@ def parser(description):
                    help="count processor time of this process, not the time of day: to rank settings with --threads 1 on a "
                         "busy machine")
     p.add_argument("--out", metavar="FILE", help="write the JSON there too")
+    p.add_argument("--turns", action="store_true", help="measure what standard input asks for, a line each")
     return p
 
 
@@ -96,17 +101,35 @@ def warm(engine, todo):
         checked(engine, w, engine.run(prompts_for(w, "warm", engine.vocab), w.n_out))
 
 
-def measure_all(measure_once, args):
+def measure_all(engine, measure_once, args):
     """measure_once(workload, seed) gives tokens per second. Returns lists of (that, share of others) by workload."""
     todo = chosen(args)
     results = {w.name: [] for w in todo}
     for repeat in range(args.repeats):
         for w in todo:
             attempt = iter(range(1000))
-            rate, others = quiet.tries(lambda: measure_once(w, f"{repeat}/{next(attempt)}"), args.quiet, args.patience)
+            rate, others = quiet.tries(lambda: measure_once(w, f"{repeat}/{next(attempt)}"), args.quiet, args.patience, engine.pids)
             results[w.name].append((rate, others))
             print(f"{w.name:<15} {repeat:>3} {rate:10.1f} tok/s, others {100 * others:3.0f} %", file=sys.stderr, flush=True)
     return results
+
+
+def take_turns(engine, measure_once, args):
+    """The record of the engine in one line, then a line for each that is read; see versus.py."""
+    print(json.dumps({"engine": engine.name, "threads": args.threads, "settings": engine.settings}), flush=True)
+    known = {w.name: w for w in chosen(args)}
+    for line in sys.stdin:
+        name, seed = line.split()
+        watch = quiet.Watch(engine.pids)
+        rate = measure_once(known[name], seed)
+        print(json.dumps({"tok_s": rate, "others": watch.others()}), flush=True)
+
+
+def measure(engine, measure_once, args):
+    if args.turns:
+        take_turns(engine, measure_once, args)
+    else:
+        report(engine, measure_all(engine, measure_once, args), args)
 
 
 def report(engine, results, args):
@@ -134,5 +157,4 @@ def lines(value):
 
 def main(engine, args):
     warm(engine, chosen(args))
-    report(engine, measure_all(lambda w, seed: checked(engine, w, engine.run(prompts_for(w, seed, engine.vocab), w.n_out)),
-                               args), args)
+    measure(engine, lambda w, seed: checked(engine, w, engine.run(prompts_for(w, seed, engine.vocab), w.n_out)), args)
