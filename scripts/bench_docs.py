@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-SERVERS, VERSUS = (("<!-- %s:begin -->" % name, "<!-- %s:end -->" % name) for name in ("servers", "versus"))
+KINDS = ("servers", "versus", "growth")  # "kind" of a record; servers if it has none
 
 
 def table(record):
@@ -52,17 +52,29 @@ def plain(value):
     return pathlib.Path(value).name if isinstance(value, str) else value
 
 
-def put(page, marks, tables):
-    begin, end = marks
+def growth_table(record):
+    fit = record["fit"]
+    lines = [f"**{record['settings']['model']}**: {record['cpu']}, {record['cores']} cores, {record['threads']} threads, path "
+             f"{' '.join(record['settings']['path'])}; {record['date']}, {record['rounds']} rounds.", "",
+             "| prompt tokens | " + " | ".join(record["first_token_s"]) + " |", "|---" * (len(record["first_token_s"]) + 1) + "|",
+             "| first token, s | " + " | ".join(f"{s:.2f}" for s in record["first_token_s"].values()) + " |", "",
+             f"Fit: {fit['a_us']:.0f} µs n + {fit['b_ns']:.2f} ns n²; largest relative residual {100 * fit['residual']:.0f} %.", "",
+             "Between tokens: " + ", ".join(f"{1000 * s:.1f} ms after {n} tokens" for n, s in record["token_s"].items()) + ".", "",
+             "| streams | " + " | ".join(record["tok_s"]) + " |", "|---" * (len(record["tok_s"]) + 1) + "|",
+             "| output tok/s | " + " | ".join(f"{r:.0f}" for r in record["tok_s"].values()) + " |"]
+    return "\n".join(lines)
+
+
+def put(page, name, tables):
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n" + "\n\n".join(tables) + f"\n{end}", page, flags=re.S)
 
 
 def main():
     records = [json.loads(path.read_text()) for path in sorted((ROOT / "bench" / "results").glob("*.json"))]
-    versus = [record for record in records if record.get("kind") == "versus"]
-    old = PAGE.read_text()
-    new = put(old, SERVERS, map(table, (record for record in records if record not in versus)))
-    new = put(new, VERSUS, map(versus_table, versus))
+    old = new = PAGE.read_text()
+    for name, maker in zip(KINDS, (table, versus_table, growth_table)):
+        new = put(new, name, [maker(record) for record in records if record.get("kind", "servers") == name])
     if "--check" in sys.argv:
         return 0 if new == old else "docs/benchmarks.md is not what scripts/bench_docs.py makes of bench/results"
     PAGE.write_text(new)
