@@ -295,11 +295,9 @@ uint64_t inspection_kv_bytes(const struct model_spec *s, uint64_t n_tokens, enum
 }
 
 const char *rope_scaling_name(enum rope_scaling scaling) {
-    static const char *const names[] = {[ROPE_NONE] = "none",
-                                        [ROPE_LINEAR] = "linear",
-                                        [ROPE_YARN] = "yarn",
-                                        [ROPE_FACTORS] = "factors",
-                                        [ROPE_LONG] = "longrope"};
+    static const char *const names[] = {
+        [ROPE_NONE] = "none", [ROPE_LINEAR] = "linear",   [ROPE_DYNAMIC] = "dynamic",
+        [ROPE_YARN] = "yarn", [ROPE_FACTORS] = "factors", [ROPE_LONG] = "longrope"};
     return names[scaling];
 }
 

@@ -98,7 +98,8 @@ static void put_rope(const struct model_rope *r, const char *name, struct buf *o
     label(out, name);
     buf_printf(out, "base %g, %zu of a head", r->base, r->n_rot);
     if (r->scaling != ROPE_NONE) buf_printf(out, ", scaling %s", rope_scaling_name(r->scaling));
-    if (r->scaling == ROPE_LINEAR || r->scaling == ROPE_YARN) buf_printf(out, " by %g", r->factor);
+    if (r->scaling == ROPE_LINEAR || r->scaling == ROPE_DYNAMIC || r->scaling == ROPE_YARN)
+        buf_printf(out, " by %g", r->factor);
     if (r->original_context) buf_printf(out, " from %zu", r->original_context);
     buf_putc(out, '\n');
 }

@@ -18,7 +18,10 @@
 #define TENSORS_OF_MODEL                                                                                     \
     RULE(W_TOKEN_EMBD, "token_embd.weight", D_VOCAB, D_EMBD),                                                \
         RULE(W_OUTPUT_NORM, "output_norm.weight", D_ONE, D_EMBD),                                            \
-        RULE_WITH(W_OUTPUT, "output.weight", D_VOCAB, D_EMBD, .optional = true)
+        RULE_WITH(W_OUTPUT, "output.weight", D_VOCAB, D_EMBD, .optional = true),                             \
+        RULE_WITH(W_ROPE_FREQS, "rope_freqs.weight", D_ONE, D_ROT_PAIRS, .optional = true),                  \
+        RULE_WITH(W_ROPE_LONG, "rope_factors_long.weight", D_ONE, D_ROT_PAIRS, .optional = true),            \
+        RULE_WITH(W_ROPE_SHORT, "rope_factors_short.weight", D_ONE, D_ROT_PAIRS, .optional = true)
 #define ATTENTION                                                                                            \
     RULE(W_ATTN_Q, "attn_q.weight", D_HEADS, D_EMBD), RULE(W_ATTN_K, "attn_k.weight", D_KV_HEADS, D_EMBD),   \
         RULE(W_ATTN_V, "attn_v.weight", D_KV_HEADS, D_EMBD),                                                 \
@@ -51,7 +54,6 @@
     RULE_WITH(W_SHARED_GATE, "ffn_gate_shexp.weight", D_SHARED_FF, D_EMBD, .layers = IN_SHARED),             \
         RULE_WITH(W_SHARED_UP, "ffn_up_shexp.weight", D_SHARED_FF, D_EMBD, .layers = IN_SHARED),             \
         RULE_WITH(W_SHARED_DOWN, "ffn_down_shexp.weight", D_EMBD, D_SHARED_FF, .layers = IN_SHARED)
-#define ROPE_FREQS RULE_WITH(W_ROPE_FREQS, "rope_freqs.weight", D_ONE, D_ROT_PAIRS, .optional = true)
 
 static const struct tensor_rule LLAMA_TENSORS[] = {
     TENSORS_OF_MODEL,
@@ -60,7 +62,6 @@ static const struct tensor_rule LLAMA_TENSORS[] = {
     NORMS,
     FEED_FORWARD,
     EXPERTS,
-    ROPE_FREQS,
     RULE_WITH(W_ATTN_OUT_BIAS, "attn_output.bias", D_ONE, D_EMBD, .optional = true),
     RULE_WITH(W_FFN_GATE_BIAS, "ffn_gate.bias", D_ONE, D_FF, .optional = true, .layers = IN_DENSE),
     RULE_WITH(W_FFN_UP_BIAS, "ffn_up.bias", D_ONE, D_FF, .optional = true, .layers = IN_DENSE),
@@ -95,8 +96,6 @@ static const struct tensor_rule PHI3_TENSORS[] = {
     RULE(W_ATTN_OUT, "attn_output.weight", D_EMBD, D_HEADS),
     RULE_WITH(W_FFN_GATE, "ffn_up.weight", D_FF, D_EMBD, .more = {D_FF}),
     RULE(W_FFN_DOWN, "ffn_down.weight", D_EMBD, D_FF),
-    RULE_WITH(W_ROPE_LONG, "rope_factors_long.weight", D_ONE, D_ROT_PAIRS, .optional = true),
-    RULE_WITH(W_ROPE_SHORT, "rope_factors_short.weight", D_ONE, D_ROT_PAIRS, .optional = true),
 };
 
 static const struct tensor_rule GPT_OSS_TENSORS[] = {
@@ -151,6 +150,8 @@ static const struct key_rule STANDARD_KEYS[] = {
     {"rope.scaling.yarn_ext_factor", KEY_READ},
     {"rope.scaling.yarn_beta_fast", KEY_READ},
     {"rope.scaling.yarn_beta_slow", KEY_READ},
+    {"rope.scaling.yarn_truncate", KEY_READ},
+    {"rope.interleaved", KEY_READ},
     {"rope.scaling.finetuned", KEY_IGNORED},
     {"tensor_data_layout", KEY_IGNORED},
     {"attention.causal", KEY_ONE},

@@ -54,8 +54,9 @@ static int read_vector(struct source *s, float *values, struct error *err) {
     size_t n_rows = tensor_rows(s->t);
     void *raw = malloc(s->t->bytes);
     int rc = raw ? read_rows(&all, 0, n_rows, raw, err)
-                 : error_set(err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+                 : error_set(err, QUIRE_ENOMEM, "tensor %s: out of memory", tensor_label(s->t));
     if (!rc) type->decode(values, raw, n_rows * s->t->dims[0] / type->block_elems);
+    for (size_t i = 0; !rc && s->t->plus_one && i < n_rows * s->t->dims[0]; i++) values[i] += 1.0f;
     free(raw);
     return rc;
 }
@@ -65,7 +66,7 @@ static int load_vector(struct loader *l, struct source *s, const struct tensor_r
     size_t n = tensor_rows(s->t) * s->t->dims[0], bytes = n * sizeof(float);
     float *values = malloc(bytes);
     int rc = values ? read_vector(s, values, l->err)
-                    : error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+                    : error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", tensor_label(s->t));
     if (!rc && rule->weight >= W_ROPE_FREQS) {
         l->factors[rule->weight] = values; /* used when the table is filled */
         return 0;
@@ -102,7 +103,7 @@ static int load_matrices(struct loader *l, struct source *s, const struct tensor
     }
     size_t n = l->m->spec.experts.n;
     out->experts = calloc(n, sizeof *out->experts);
-    if (!out->experts) return error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", s->t->name);
+    if (!out->experts) return error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", tensor_label(s->t));
     for (size_t i = 0; i < n && !rc; i++) rc = load_matrix(l, s, rule, 0, i, &out->experts[i]);
     return rc;
 }
@@ -115,7 +116,8 @@ static int load_tensor(struct loader *l, const struct tensor *t) {
     struct source source = {.w = l->w, .t = t};
     int rc = rule->rows == D_ONE ? load_vector(l, &source, rule, out) : load_matrices(l, &source, rule, out);
     struct hash128 h = {.hi = source.digest.hi, .lo = source.digest.lo};
-    buf_printf(&l->identity, "%s %d %zu %zu ", t->name, (int)t->type, t->dims[0], t->dims[1]);
+    buf_printf(&l->identity, "%s %d %zu %zu %s", t->name, (int)t->type, t->dims[0], t->dims[1],
+               t->plus_one ? "+1 " : "");
     buf_append(&l->identity, &h, sizeof h);
     return rc;
 }
@@ -163,7 +165,7 @@ static int load_rope(struct loader *l, const struct plan *plan, size_t index) {
     j.frequencies = frequencies;
     int rc = frequencies && j.table ? 0 : error_set(l->err, QUIRE_ENOMEM, "loading: out of memory");
     if (!rc) {
-        rope_frequencies(frequencies, j.rope, factors_of(l, j.rope, plan));
+        rope_frequencies(frequencies, j.rope, factors_of(l, j.rope, plan), plan->max_model_len);
         m->b->ops->host_run(m->b, size_div_up(j.n_positions, ROPE_CHUNK_ROWS), rope_chunk, &j);
         m->b->ops->upload(m->b, m->panels[PANEL_ROPE + index], 0, j.table, bytes);
         buf_append(&l->identity, frequencies, n_pairs * sizeof *frequencies);

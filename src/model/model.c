@@ -97,7 +97,7 @@ struct backend_tensor model_tensor_part(const struct model_spec *s, const struct
         rows = model_dim(s, rule->more[i]);
     }
     *first_row = first;
-    return (struct backend_tensor){.name = t->name,
+    return (struct backend_tensor){.name = tensor_label(t),
                                    .format = (uint32_t)t->type,
                                    .decode = type->decode,
                                    .block_elems = type->block_elems,

@@ -60,8 +60,8 @@ struct backend_tensor model_tensor_part(const struct model_spec *s, const struct
                                         size_t *first_row);
 
 /* Angle per position of each pair, [n_rot / 2]. factors: per-pair divisors of ROPE_FACTORS and ROPE_LONG,
- * else NULL. */
-void rope_frequencies(double *out, const struct model_rope *rope, const float *factors);
+ * else NULL. length: the longest sequence, which ROPE_DYNAMIC depends on. */
+void rope_frequencies(double *out, const struct model_rope *rope, const float *factors, size_t length);
 /* Rows [first, first + n) of a table [n_positions][n_rot]: n_rot / 2 cosines, then the sines. */
 void rope_fill(float *table, size_t first, size_t n, const struct model_rope *rope,
                const double *frequencies);

@@ -20,9 +20,19 @@ static double yarn_ramp(const struct model_rope *r, size_t i) {
     return 1.0 - (1.0 - ramp) * r->ext_factor;
 }
 
-static double frequency(const struct model_rope *r, size_t i, const float *factors) {
-    double f = pow(r->base, -2.0 * (double)i / (double)r->n_rot);
+/* The base of dynamic scaling for sequences of up to length (bloc97 and emozilla 2023, as transformers has
+ * it). */
+static double dynamic_base(const struct model_rope *r, size_t length) {
+    if (length <= r->original_context) return r->base;
+    double times = (double)length / (double)r->original_context, n = (double)r->n_rot;
+    return r->base * pow(r->factor * times - (r->factor - 1.0), n / (n - 2.0));
+}
+
+static double frequency(const struct model_rope *r, size_t i, const float *factors, size_t length) {
+    double base = r->scaling == ROPE_DYNAMIC ? dynamic_base(r, length) : r->base;
+    double f = pow(base, -2.0 * (double)i / (double)r->n_rot);
     switch (r->scaling) {
+    case ROPE_DYNAMIC:
     case ROPE_NONE: return f;
     case ROPE_LINEAR: return f / r->factor;
     case ROPE_FACTORS:
@@ -43,8 +53,8 @@ static double magnitude(const struct model_rope *r) {
     return r->attn_factor * (scaled ? 0.1 * log(r->factor) + 1.0 : 1.0);
 }
 
-void rope_frequencies(double *out, const struct model_rope *rope, const float *factors) {
-    for (size_t i = 0; i < rope->n_rot / 2; i++) out[i] = frequency(rope, i, factors);
+void rope_frequencies(double *out, const struct model_rope *rope, const float *factors, size_t length) {
+    for (size_t i = 0; i < rope->n_rot / 2; i++) out[i] = frequency(rope, i, factors, length);
 }
 
 void rope_fill(float *table, size_t first, size_t n, const struct model_rope *rope,

@@ -18,6 +18,11 @@ void spec_full_key(const struct spec_reader *r, const char *name, char key[SPEC_
     snprintf(key, SPEC_KEY_BYTES, "%s.%s", r->family->name, name);
 }
 
+const char *spec_label(const struct spec_reader *r, const char *name, char key[SPEC_KEY_BYTES]) {
+    spec_full_key(r, name, key);
+    return weights_label(r->w, key);
+}
+
 bool spec_has(const struct spec_reader *r, const char *name) {
     char key[SPEC_KEY_BYTES];
     spec_full_key(r, name, key);
@@ -44,7 +49,8 @@ double spec_float_or(struct spec_reader *r, const char *name, double min, double
     if (r->rc || !spec_has(r, name)) return preset;
     r->rc = weights_get_f64(r->w, key, &v, r->err);
     if (!r->rc && !(v >= min && v <= max))
-        r->rc = error_set(r->err, QUIRE_EFORMAT, "%s = %g: allowed are %g to %g", key, v, min, max);
+        r->rc = error_set(r->err, QUIRE_EFORMAT, "%s = %g: allowed are %g to %g", weights_label(r->w, key), v,
+                          min, max);
     return v;
 }
 
@@ -57,13 +63,15 @@ bool spec_bool_or(struct spec_reader *r, const char *name, bool preset) {
 }
 
 static void need_key(struct spec_reader *r, const char *name) {
+    char key[SPEC_KEY_BYTES];
     if (!r->rc && !spec_has(r, name))
-        r->rc = error_set(r->err, QUIRE_EFORMAT, "%s.%s is missing", r->family->name, name);
+        r->rc = error_set(r->err, QUIRE_EFORMAT, "%s is missing", spec_label(r, name, key));
 }
 
 void spec_need(struct spec_reader *r, bool ok, const char *name, size_t value, const char *allowed) {
+    char key[SPEC_KEY_BYTES];
     if (!r->rc && !ok)
-        r->rc = error_set(r->err, QUIRE_EFORMAT, "%s.%s = %zu: must be %s", r->family->name, name, value,
+        r->rc = error_set(r->err, QUIRE_EFORMAT, "%s = %zu: must be %s", spec_label(r, name, key), value,
                           allowed);
 }
 
@@ -89,14 +97,14 @@ static int check_keys(struct spec_reader *r) {
         const struct key_rule *rule = model_key_rule(r->family, m->key + prefix + 1);
         if (!rule)
             return error_set(r->err, QUIRE_EUNSUPPORTED,
-                             "%s: not known to the %s family, so its effect would be lost", m->key,
-                             r->family->name);
+                             "%s: not known to the %s family, so its effect would be lost",
+                             weights_label(r->w, m->key), r->family->name);
         if (rule->use != KEY_ZERO && rule->use != KEY_ONE) continue;
         double v = scalar_value(r->w, m), allowed = rule->use == KEY_ONE;
         if (v != allowed)
             return error_set(r->err, QUIRE_EUNSUPPORTED,
-                             "%s = %g: not supported for the %s family, only %g is", m->key, v,
-                             r->family->name, allowed);
+                             "%s = %g: not supported for the %s family, only %g is",
+                             weights_label(r->w, m->key), v, r->family->name, allowed);
     }
     return 0;
 }
@@ -180,7 +188,9 @@ int model_spec_describe(const struct weights *w, struct model_spec *out, struct 
 int model_spec_read(const struct weights *w, struct model_spec *out, struct error *err) {
     struct spec_reader r = {.w = w, .err = err};
     int rc = describe(&r, out);
-    return rc ? rc : spec_check_tensors(&r, out);
+    if (!rc) rc = spec_check_tensors(&r, out);
+    if (rc && weights_folder(w)) error_prefix(err, "%s", weights_folder(w));
+    return rc;
 }
 
 struct backend_kv_layout model_kv_layout(const struct model_spec *s, size_t block_tokens,

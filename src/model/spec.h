@@ -15,6 +15,7 @@
 enum rope_scaling {
     ROPE_NONE,
     ROPE_LINEAR,
+    ROPE_DYNAMIC, /* a larger base, by the length that the model is opened with (NTK) */
     ROPE_YARN,
     ROPE_FACTORS, /* per-pair divisors from a tensor (Llama 3.x) */
     ROPE_LONG     /* one set of divisors for models opened with a length beyond the original context, one for
@@ -26,8 +27,8 @@ struct model_rope {
     size_t n_rot;
     bool interleaved;
     enum rope_scaling scaling;
-    double factor;                           /* linear, yarn */
-    size_t original_context;                 /* yarn, long */
+    double factor;                           /* linear, dynamic, yarn */
+    size_t original_context;                 /* dynamic, yarn, long */
     double attn_factor;                      /* yarn, long: scales queries and keys */
     double beta_fast, beta_slow, ext_factor; /* yarn (Peng et al. 2023) */
     bool fractional;                         /* yarn: the ramp's ends are not rounded to pairs */

@@ -17,6 +17,8 @@ struct spec_reader {
 
 /* name: what follows "FAMILY.". */
 void spec_full_key(const struct spec_reader *r, const char *name, char key[SPEC_KEY_BYTES]);
+/* What messages call it: the file's own word, in key. */
+const char *spec_label(const struct spec_reader *r, const char *name, char key[SPEC_KEY_BYTES]);
 bool spec_has(const struct spec_reader *r, const char *name);
 size_t spec_size(struct spec_reader *r, const char *name, uint64_t min, uint64_t max);
 size_t spec_size_or(struct spec_reader *r, const char *name, uint64_t min, uint64_t max, size_t preset);

@@ -20,7 +20,7 @@ static double long_factor(const struct model_spec *s, const struct model_rope *r
 
 static void read_yarn(struct spec_reader *r, struct model_rope *rope) {
     rope->scaling = ROPE_YARN;
-    rope->fractional = r->family->yarn_fractional;
+    rope->fractional = !spec_bool_or(r, "rope.scaling.yarn_truncate", !r->family->yarn_fractional);
     rope->original_context = spec_size(r, "rope.scaling.original_context_length", 1, SPEC_MAX_CONTEXT);
     rope->attn_factor = spec_float_or(r, "rope.scaling.attn_factor", 1e-3, 1e3, 1.0);
     rope->attn_factor = spec_float_or(r, "rope.scaling.yarn_attn_factor", 1e-3, 1e3, rope->attn_factor);
@@ -36,10 +36,13 @@ static void read_scaling(struct spec_reader *r, struct model_rope *rope) {
     if (!r->rc && spec_has(r, "rope.scaling.type")) r->rc = weights_get_str(r->w, key, &type, r->err);
     if (r->rc) return;
     bool factors = weights_tensor(r->w, "rope_factors_long.weight") != NULL;
-    if (!is(type, "linear") && !is(type, "yarn") && !is(type, "none") && !(factors && is(type, "longrope"))) {
-        r->rc = error_set(r->err, QUIRE_EUNSUPPORTED, "%s = \"%.*s\": allowed are none, linear, yarn%s", key,
-                          (int)size_min(type.len, 64), type.data,
-                          factors ? ", longrope" : " (longrope only with rope_factors_long.weight)");
+    bool dynamic = is(type, "dynamic");
+    if (!is(type, "linear") && !is(type, "yarn") && !is(type, "none") && !dynamic &&
+        !(factors && is(type, "longrope"))) {
+        r->rc =
+            error_set(r->err, QUIRE_EUNSUPPORTED, "%s = \"%.*s\": allowed are none, linear, dynamic, yarn%s",
+                      key, (int)size_min(type.len, 64), type.data,
+                      factors ? ", longrope" : " (longrope only with rope_factors_long.weight)");
         return;
     }
     double linear_factor = spec_float_or(r, "rope.scale_linear", 1e-3, 1e6, 1.0); /* older files */
@@ -47,6 +50,11 @@ static void read_scaling(struct spec_reader *r, struct model_rope *rope) {
     bool linear = is(type, "linear") || (is(type, "none") && linear_factor != 1.0);
     rope->scaling = linear && rope->factor != 1.0 ? ROPE_LINEAR : ROPE_NONE;
     if (is(type, "yarn")) read_yarn(r, rope);
+    if (!dynamic) return;
+    rope->scaling = ROPE_DYNAMIC;
+    rope->original_context = spec_size(r, "rope.scaling.original_context_length", 1, SPEC_MAX_CONTEXT);
+    spec_need(r, rope->n_rot > 2, "rope.dimension_count", rope->n_rot,
+              "more than 2 for this rope.scaling.type");
 }
 
 /* Divisors that come as tensors. */
@@ -73,7 +81,7 @@ static void read_factors(struct spec_reader *r, const struct model_spec *s, stru
 void spec_read_ropes(struct spec_reader *r, struct model_spec *s) {
     struct model_rope *rope = &s->ropes[0];
     s->n_ropes = 1;
-    rope->interleaved = r->family->rope_interleaved;
+    rope->interleaved = spec_bool_or(r, "rope.interleaved", r->family->rope_interleaved);
     rope->n_rot = spec_size_or(r, "rope.dimension_count", 2, SPEC_MAX_HEAD, s->head_dim);
     spec_need(r, rope->n_rot % 2 == 0 && rope->n_rot <= s->head_dim, "rope.dimension_count", rope->n_rot,
               "even and no larger than attention.key_length");

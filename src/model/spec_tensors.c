@@ -15,15 +15,16 @@ static int check_shape(const struct model_spec *s, const struct tensor_rule *rul
         return error_set(err, QUIRE_EFORMAT,
                          rule->each_expert ? "tensor %s: shape %zu x %zu x %zu x %zu; must be %zu x %zu x %zu"
                                            : "tensor %s: shape %zu x %zu x %zu x %zu; must be %zu x %zu",
-                         t->name, t->dims[0], t->dims[1], t->dims[2], t->dims[3], dims[0], dims[1], dims[2]);
+                         tensor_label(t), t->dims[0], t->dims[1], t->dims[2], t->dims[3], dims[0], dims[1],
+                         dims[2]);
     const struct tensor_type_info *type = tensor_type_info(t->type);
     if (!type || !type->loadable)
-        return error_set(err, QUIRE_EUNSUPPORTED, "tensor %s: type %s is not supported", t->name,
+        return error_set(err, QUIRE_EUNSUPPORTED, "tensor %s: type %s is not supported", tensor_label(t),
                          type ? type->name : "unknown");
     bool plain = t->type == TENSOR_F32 || t->type == TENSOR_F16 || t->type == TENSOR_BF16;
     if (vector && !plain)
         return error_set(err, QUIRE_EUNSUPPORTED, "tensor %s: type %s; a vector must be F32, F16 or BF16",
-                         t->name, type->name);
+                         tensor_label(t), type->name);
     return 0;
 }
 
@@ -38,6 +39,12 @@ static bool has_tensor(const struct model_spec *s, const struct tensor_rule *rul
     return false;
 }
 
+static int missing(const struct spec_reader *r, const char *name) {
+    char theirs[2 * SPEC_KEY_BYTES];
+    return error_set(r->err, QUIRE_EFORMAT, "tensor %s is missing",
+                     weights_tensor_label(r->w, name, theirs, sizeof theirs));
+}
+
 static int check_present(const struct spec_reader *r, const struct model_spec *s) {
     for (size_t i = 0; i < r->family->n_tensors; i++) {
         const struct tensor_rule *rule = &r->family->tensors[i];
@@ -47,7 +54,7 @@ static int check_present(const struct spec_reader *r, const struct model_spec *s
             snprintf(name, sizeof name, "%s", rule->name);
             if (of_layer) snprintf(name, sizeof name, "blk.%zu.%s", layer, rule->name);
             if (!rule->optional && (!of_layer || has_tensor(s, rule, layer)) && !weights_tensor(r->w, name))
-                return error_set(r->err, QUIRE_EFORMAT, "tensor %s is missing", name);
+                return missing(r, name);
         }
     }
     return 0;
@@ -60,10 +67,10 @@ int spec_check_tensors(const struct spec_reader *r, const struct model_spec *s) 
         const struct tensor_rule *rule = model_tensor_rule(r->family, s, t->name, &layer);
         if (!rule)
             return error_set(r->err, QUIRE_EUNSUPPORTED, "tensor %s: not part of a %s model of %zu layers",
-                             t->name, r->family->name, s->n_layers);
+                             tensor_label(t), r->family->name, s->n_layers);
         if (rule->weight < W_LAYER_END && !has_tensor(s, rule, layer))
             return error_set(r->err, QUIRE_EUNSUPPORTED, "tensor %s: not part of a layer %s %sexperts",
-                             t->name, rule->layers == IN_DENSE ? "with" : "without",
+                             tensor_label(t), rule->layers == IN_DENSE ? "with" : "without",
                              rule->layers == IN_SHARED ? "shared " : "");
         int rc = check_shape(s, rule, t, r->err);
         if (rc) return rc;

@@ -196,6 +196,7 @@ static int check_file(const struct weights *file, const struct tensor **sorted, 
 }
 
 int check_gaps(const struct weights *w, struct error *err) {
+    if (w->is_folder) return QUIRE_OK; /* the reader of safetensors refuses them */
     const struct tensor **sorted = calloc(w->n_tensors + 1, sizeof *sorted);
     int rc = sorted ? QUIRE_OK : error_set(err, QUIRE_ENOMEM, "out of memory");
     for (size_t f = 0; f < weights_n_files(w) && !rc; f++) {

@@ -91,27 +91,27 @@ static const char *describe(const struct meta *m, char text[TEXT_BYTES]) {
     return text;
 }
 
-static int absent(const char *key, struct error *err) {
-    return error_set(err, QUIRE_ENOTFOUND, "metadata key \"%.64s\" is missing", key);
+static int absent(const struct weights *w, const char *key, struct error *err) {
+    return error_set(err, QUIRE_ENOTFOUND, "metadata key \"%.64s\" is missing", weights_label(w, key));
 }
 
-static int refuse(const struct meta *m, const char *allowed, struct error *err) {
+static int refuse(const struct weights *w, const struct meta *m, const char *allowed, struct error *err) {
     char text[TEXT_BYTES];
-    return error_set(err, QUIRE_EFORMAT, "metadata key \"%.64s\" is %s; %s", m->key, describe(m, text),
-                     allowed);
+    return error_set(err, QUIRE_EFORMAT, "metadata key \"%.64s\" is %s; %s", weights_label(w, m->key),
+                     describe(m, text), allowed);
 }
 
 int weights_get_u64(const struct weights *w, const char *key, uint64_t min, uint64_t max, uint64_t *out,
                     struct error *err) {
     const struct meta *m = weights_meta(w, key);
-    if (!m) return absent(key, err);
+    if (!m) return absent(w, key, err);
     int64_t v;
     bool is_int = load_int(m->raw, m->type, 0, &v), fits = false;
     if (is_int && (v >= 0 || m->type == META_U64)) fits = (uint64_t)v >= min && (uint64_t)v <= max;
     if (!fits) {
         char allowed[96];
         snprintf(allowed, sizeof allowed, "an integer from %" PRIu64 " to %" PRIu64 " is allowed", min, max);
-        return refuse(m, allowed, err);
+        return refuse(w, m, allowed, err);
     }
     *out = (uint64_t)v;
     return QUIRE_OK;
@@ -119,7 +119,7 @@ int weights_get_u64(const struct weights *w, const char *key, uint64_t min, uint
 
 int weights_get_f64(const struct weights *w, const char *key, double *out, struct error *err) {
     const struct meta *m = weights_meta(w, key);
-    if (!m) return absent(key, err);
+    if (!m) return absent(w, key, err);
     double f = 0;
     int64_t i;
     bool ok = load_float(m->raw, m->type, 0, &f);
@@ -127,23 +127,23 @@ int weights_get_f64(const struct weights *w, const char *key, double *out, struc
         f = m->type == META_U64 ? (double)(uint64_t)i : (double)i;
         ok = true;
     }
-    if (!ok || !isfinite(f)) return refuse(m, "a finite number is allowed", err);
+    if (!ok || !isfinite(f)) return refuse(w, m, "a finite number is allowed", err);
     *out = f;
     return QUIRE_OK;
 }
 
 int weights_get_bool(const struct weights *w, const char *key, bool *out, struct error *err) {
     const struct meta *m = weights_meta(w, key);
-    if (!m) return absent(key, err);
-    if (m->type != META_BOOL) return refuse(m, "a boolean is allowed", err);
+    if (!m) return absent(w, key, err);
+    if (m->type != META_BOOL) return refuse(w, m, "a boolean is allowed", err);
     *out = *(const uint8_t *)m->raw != 0;
     return QUIRE_OK;
 }
 
 int weights_get_str(const struct weights *w, const char *key, struct meta_str *out, struct error *err) {
     const struct meta *m = weights_meta(w, key);
-    if (!m) return absent(key, err);
-    if (m->type != META_STRING) return refuse(m, "a string is allowed", err);
+    if (!m) return absent(w, key, err);
+    if (m->type != META_STRING) return refuse(w, m, "a string is allowed", err);
     *out = *m->strings;
     return QUIRE_OK;
 }

@@ -56,6 +56,7 @@ static const struct tensor_type_info TYPES[] = {
     [TENSOR_NVFP4] = UNUSED("NVFP4", 64, 36, decode_nvfp4, "use Q4_K or Q8_0"),
     [41] = KNOWN("Q1_0", 128, 18, "use Q2_K"),
     [42] = KNOWN("Q2_0", 64, 18, "use Q2_K"),
+    [TENSOR_U8] = KNOWN("U8", 1, 1, "use F32, F16 or BF16"),
     [TENSOR_F8_E4M3] = DECODED("F8_E4M3", 1, 1, decode_f8_e4m3),
     [TENSOR_F8_E5M2] = DECODED("F8_E5M2", 1, 1, decode_f8_e5m2),
 };

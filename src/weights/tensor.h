@@ -28,6 +28,7 @@ enum tensor_type {
     TENSOR_MXFP4 = 39,
     TENSOR_NVFP4 = 40,
     TENSOR_GGUF_END = 60,
+    TENSOR_U8 = 61, /* bytes that other tensors are made of */
     TENSOR_F8_E4M3 = 62,
     TENSOR_F8_E5M2 = 63,
     TENSOR_TYPE_END = 64 /* ids are below this */
@@ -50,21 +51,51 @@ const struct tensor_type_info *tensor_type_info(uint32_t type);
 
 #define TENSOR_MAX_DIMS 4
 
+/* A tensor that its file does not have in one piece: what each expert has, or what is mixed with another's.
+ * Piece p holds rows [p * n_rows, (p + 1) * n_rows). */
+enum tensor_pieces {
+    PIECES_ROWS,    /* row r of a piece is the file's row first + step * r, counted from data */
+    PIECES_MXFP4,   /* likewise, with the blocks' scales apart; see pieces.c */
+    PIECES_ELEMENTS /* n_rows is 1: element i is the file's element first + step * i */
+};
+
+struct tensor_piece {
+    const uint8_t *data, *scales; /* addresses in the mappings of files */
+    unsigned file, scales_file;
+};
+
+struct tensor_parts {
+    enum tensor_pieces kind;
+    size_t n_rows, first, step;
+    size_t n;
+    struct tensor_piece pieces[];
+};
+
+#define TENSOR_IN_MEMORY (~0u)
+
 struct tensor {
     const char *name;
+    const char *label; /* what the file calls it, if that is not its name; else NULL */
     enum tensor_type type;
     unsigned n_dims;
     size_t dims[TENSOR_MAX_DIMS]; /* dims[0] is the row length (contiguous); unused ones are 1 */
-    const void *data; /* row r of a matrix is at data + r * row_bytes; see weights_read; aligned to 8 */
+    const void *data; /* row r of a matrix is at data + r * row_bytes; see weights_read. NULL if in parts */
+    const struct tensor_parts *parts; /* or NULL */
     size_t row_bytes, bytes;
-    unsigned file; /* of a split model: which, from 0 */
+    unsigned file; /* of a model in several: which, from 0; TENSOR_IN_MEMORY: made from metadata */
+    bool plus_one; /* what is stored is the difference from 1 */
 };
+
+/* For messages. */
+static inline const char *tensor_label(const struct tensor *t) {
+    return t->label ? t->label : t->name;
+}
 
 static inline size_t tensor_rows(const struct tensor *t) {
     return t->dims[1] * t->dims[2] * t->dims[3];
 }
 
-/* Row r < tensor_rows(t) as float [dims[0]]; the type has a decoder. */
+/* Row r < tensor_rows(t) as float [dims[0]]; the type has a decoder, and the tensor is in one part. */
 void tensor_row_f32(float *dst, const struct tensor *t, size_t row);
 
 #endif

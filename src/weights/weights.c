@@ -1,6 +1,7 @@
 #include "weights/weights_impl.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "weights/hf.h"
 #include "weights/model_path.h"
 #include "weights/split.h"
 
@@ -14,23 +15,33 @@ void weights_prefix(struct error *err, const char *path) {
     error_prefix(err, "%s%s", n > 200 ? "..." : "", n > 200 ? path + n - 200 : path);
 }
 
-int weights_open_one(const char *path, bool any_type, struct weights **out, struct error *err) {
+int weights_map_file(const char *path, struct weights **out, struct error *err) {
     *out = NULL;
     struct weights *w = calloc(1, sizeof *w);
     if (!w) return error_set(err, QUIRE_ENOMEM, "out of memory");
     w->map.fd = -1;
-    w->any_type = any_type;
     arena_init(&w->arena, 16384, 0);
     w->path = strdup(path);
     int rc = w->path ? file_map_open(&w->map, path, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
-    if (!rc) rc = gguf_read(w, err);
+    if (rc)
+        weights_close(w);
+    else
+        *out = w;
+    return rc;
+}
+
+int weights_open_one(const char *path, bool any_type, struct weights **out, struct error *err) {
+    int rc = weights_map_file(path, out, err);
+    if (!rc) {
+        (*out)->any_type = any_type;
+        rc = gguf_read(*out, err);
+    }
     if (rc) {
         weights_prefix(err, path);
-        weights_close(w);
-        return rc;
+        weights_close(*out);
+        *out = NULL;
     }
-    *out = w;
-    return QUIRE_OK;
+    return rc;
 }
 
 /* path: one of the parts; the first has the metadata. */
@@ -58,6 +69,7 @@ static int open_file(const char *path, bool any_type, struct weights **out, stru
     struct split_name name;
     char *file = NULL;
     *out = NULL;
+    if (hf_is_folder(path)) return hf_open(path, any_type, out, err);
     int rc = model_path_resolve(path, &file, err);
     if (rc) {
         weights_prefix(err, path);
@@ -106,6 +118,7 @@ void weights_close(struct weights *w) {
     if (!w) return;
     for (size_t i = 0; i < w->n_others; i++) weights_close(w->others[i]);
     free(w->others);
+    free(w->labels);
     file_map_close(&w->map);
     arena_free(&w->arena);
     free(w->metas);
@@ -195,7 +208,7 @@ uint64_t weights_file_bytes(const struct weights *w) {
     return bytes;
 }
 size_t weights_n_files(const struct weights *w) {
-    return 1 + w->n_others;
+    return w->n_others + !w->is_folder;
 }
 const char *weights_file_path(const struct weights *w, size_t i) {
     return weights_path(weights_file(w, i));
@@ -219,16 +232,44 @@ const struct tensor *weights_tensor(const struct weights *w, const char *name) {
     return found ? &w->tensors[found->i] : NULL;
 }
 
-uint64_t weights_tensor_offset(const struct weights *w, const struct tensor *t) {
-    return (size_t)((const uint8_t *)t->data - weights_file(w, t->file)->map.base);
-}
-
 int weights_read(const struct weights *w, const struct tensor *t, size_t offset, size_t n, void *dst,
                  struct error *err) {
-    const struct weights *file = weights_file(w, t->file);
-    int rc = file_map_read(&file->map, (size_t)weights_tensor_offset(w, t) + offset, n, dst, err);
-    if (rc) error_prefix(err, "%s: tensor \"%s\"", weights_path(file), t->name);
+    int rc = QUIRE_OK;
+    if (t->file == TENSOR_IN_MEMORY) {
+        memcpy(dst, (const uint8_t *)t->data + offset, n);
+    } else if (t->parts) {
+        rc = pieces_read(w, t, offset, n, dst, err);
+    } else {
+        const struct file_map *map = &weights_file(w, t->file)->map;
+        size_t at = (size_t)((const uint8_t *)t->data - map->base);
+        rc = file_map_read(map, at + offset, n, dst, err);
+    }
+    if (rc) {
+        const struct weights *file = weights_file(w, t->file);
+        error_prefix(err, "%s: tensor \"%s\"", weights_path(file), tensor_label(t));
+    }
     return rc;
+}
+
+const char *weights_folder(const struct weights *w) {
+    return w->is_folder ? w->path : NULL;
+}
+size_t weights_n_notices(const struct weights *w) {
+    return w->n_notices;
+}
+const char *weights_notice(const struct weights *w, size_t i) {
+    return w->notices[i];
+}
+
+const char *weights_tensor_label(const struct weights *w, const char *name, char *buf, size_t size) {
+    const char *theirs = w->is_folder ? hf_tensor_name(w, name, buf, size) : NULL;
+    return theirs ? theirs : name;
+}
+
+const char *weights_label(const struct weights *w, const char *key) {
+    for (size_t i = 0; i < w->n_labels; i++)
+        if (!strcmp(w->labels[i].key, key)) return w->labels[i].label;
+    return key;
 }
 
 size_t weights_n_meta(const struct weights *w) {

@@ -1,6 +1,8 @@
-/* An open model file: metadata and described tensors, whatever the container (GGUF today). Nothing in it is
- * ever executed, and every size in it has been compared with the file's before anything was allocated.
- * Immutable once open; may be read from any thread.
+/* An open model: metadata and described tensors, whatever the container: a GGUF file, or a folder as Hugging
+ * Face has it (config.json and safetensors files). Keys and tensors of a folder are translated to GGUF's, so
+ * that one description serves both; see hf.h. Nothing in a model is ever executed, and every size in it has
+ * been compared with the file's before anything was allocated. Immutable once open; may be read from any
+ * thread.
  *
  * A file may shrink or be rewritten while it is open (a download resumed over it, a careless copy), and
  * reading mapped pages that are gone raises SIGBUS. So nothing but a tool that looks at a file and leaves
@@ -19,7 +21,8 @@
 
 struct weights;
 
-/* path: a .gguf file, or a folder that holds exactly one. Any part of a split model
+/* path: a .gguf file, or a folder that holds exactly one, or a folder with a config.json and safetensors
+ * files (and no .gguf file). Any part of a split model
  * (...-00001-of-00003.gguf), or a folder that holds the parts of one and no other .gguf file, stands for the
  * whole: metadata and weights_path are those of the first part, tensors come in the order of parts. Parts
  * that are missing, of another split or model, or twice there are refused. Errors name the file and the key.
@@ -46,11 +49,19 @@ size_t weights_n_tensors(const struct weights *w);
 const struct tensor *weights_tensor_at(const struct weights *w, size_t i);      /* in file order */
 const struct tensor *weights_tensor(const struct weights *w, const char *name); /* NULL if there is none */
 
-/* Where its data begins in its file. */
-uint64_t weights_tensor_offset(const struct weights *w, const struct tensor *t);
+/* The folder of a model in Hugging Face's form, else NULL. */
+const char *weights_folder(const struct weights *w);
+/* What was left out of a folder on purpose, one line each. */
+#define WEIGHTS_MAX_NOTICES 4
+size_t weights_n_notices(const struct weights *w);
+const char *weights_notice(const struct weights *w, size_t i);
+/* What messages call a metadata key: for a folder the key of config.json, if it comes from one. */
+const char *weights_label(const struct weights *w, const char *key);
+/* What messages call a tensor that is not there; in buf if it is not name. */
+const char *weights_tensor_label(const struct weights *w, const char *name, char *buf, size_t size);
 
-/* Bytes [offset, offset + n) of a tensor's data, offset + n <= t->bytes, read from the file now. QUIRE_EIO
- * when the file has become shorter than it was, naming the tensor. Any thread. */
+/* Bytes [offset, offset + n) of a tensor's data, offset + n <= t->bytes, read from the file now; whole
+ * blocks. QUIRE_EIO when the file has become shorter than it was, naming the tensor. Any thread. */
 int weights_read(const struct weights *w, const struct tensor *t, size_t offset, size_t n, void *dst,
                  struct error *err);
 

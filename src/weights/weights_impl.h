@@ -3,8 +3,11 @@
 #define WEIGHTS_WEIGHTS_IMPL_H
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "weights/file_map.h"
 #include "weights/weights.h"
+
+struct hf_family;
 
 struct weights_name { /* an entry of a sorted index */
     const char *name;
@@ -24,13 +27,24 @@ struct weights {
     struct weights_name *tensors_by_name;
     uint64_t tensor_bytes;
     size_t descriptions_end, alignment; /* of this file: bytes of header, metadata and descriptions */
-    struct weights **others;            /* [n_others] files of a split model behind this one */
+    struct weights **others; /* [n_others] files of a split model behind this one; of a folder: all */
     size_t n_others;
+
+    const struct hf_family *hf_family;
+    bool is_folder; /* of Hugging Face: path is the folder's, map is empty, and names are translated */
+    struct weights_label *labels; /* [n_labels] what config.json calls the keys */
+    size_t n_labels;
+    const char *notices[WEIGHTS_MAX_NOTICES];
+    size_t n_notices;
 };
 
-/* File i of a split model; w itself is the first. */
+struct weights_label {
+    const char *key, *label;
+};
+
+/* File i of a model in several; of a split GGUF w itself is the first. */
 static inline const struct weights *weights_file(const struct weights *w, size_t i) {
-    return i ? w->others[i - 1] : w;
+    return w->is_folder ? w->others[i] : i ? w->others[i - 1] : w;
 }
 
 /* Room for one more, zeroed; NULL: out of memory. Memory grows with what has been read, not with what a
@@ -48,7 +62,16 @@ void weights_prefix(struct error *err, const char *path);
 /* One file, whether or not it is part of a split model. Errors begin with it. */
 int weights_open_one(const char *path, bool any_type, struct weights **out, struct error *err);
 
+/* A file whose contents are still to be read: path and map are set. */
+int weights_map_file(const char *path, struct weights **out, struct error *err);
+
 /* Reader of GGUF: fills everything from w->map. */
 int gguf_read(struct weights *w, struct error *err);
+/* Reader of safetensors: fills the tensors from w->map, named as in the file, and their index. */
+int safetensors_read(struct weights *w, struct error *err);
+
+/* Bytes [offset, offset + n) of a tensor in parts; of PIECES_MXFP4 whole blocks. */
+int pieces_read(const struct weights *w, const struct tensor *t, size_t offset, size_t n, void *dst,
+                struct error *err);
 
 #endif

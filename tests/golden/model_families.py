@@ -237,4 +237,5 @@ def main():
                 out.write(np.array(positions, "<u4").tobytes() + x[positions].astype("<f4").tobytes())
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -208,7 +208,7 @@ static void wrong_values(void **state) {
     read_bad((struct file){.extra = values_differ}, QUIRE_EFORMAT, "llama.attention.value_length = 8");
     read_bad((struct file){.extra = odd_head}, QUIRE_EFORMAT, "llama.attention.key_length = 20");
     read_bad((struct file){.extra = scaling_type}, QUIRE_EUNSUPPORTED,
-             "\"longrope\": allowed are none, linear, yarn");
+             "\"longrope\": allowed are none, linear, dynamic, yarn");
     read_bad((struct file){.extra = yarn_lacks_length}, QUIRE_ENOTFOUND, "original_context_length");
     read_bad((struct file){.extra = factor_range}, QUIRE_EFORMAT, "llama.rope.scaling.factor = -1");
     read_bad((struct file){.extra = heads_of_another_type}, QUIRE_EFORMAT, "llama.attention.key_length");
@@ -344,7 +344,7 @@ static void angles(void **state) {
     struct model_rope r = {.base = 10000.0, .n_rot = 64, .scaling = ROPE_NONE};
     double plain[32], f[32];
     float factors[32], table[3 * 64];
-    rope_frequencies(plain, &r, NULL);
+    rope_frequencies(plain, &r, NULL, 100);
     assert_true(plain[0] == 1.0 && fabs(plain[16] - 0.01) < 1e-15);
     rope_fill(table, 0, 3, &r, plain);
     assert_true(table[0] == 1.0f && table[32] == 0.0f);
@@ -352,12 +352,19 @@ static void angles(void **state) {
 
     r.scaling = ROPE_LINEAR;
     r.factor = 4.0;
-    rope_frequencies(f, &r, NULL);
+    rope_frequencies(f, &r, NULL, 100);
     for (size_t i = 0; i < 32; i++) assert_true(fabs(f[i] - plain[i] / 4.0) < 1e-15);
+
+    r.scaling = ROPE_DYNAMIC; /* as it is up to the original length; test_folders.c has what lies beyond */
+    r.original_context = 100;
+    rope_frequencies(f, &r, NULL, 100);
+    assert_memory_equal(f, plain, sizeof f);
+    rope_frequencies(f, &r, NULL, 101);
+    assert_true(f[0] == 1.0 && f[1] < plain[1] && f[31] < plain[31]);
 
     r.scaling = ROPE_FACTORS;
     for (size_t i = 0; i < 32; i++) factors[i] = 1.0f + (float)i;
-    rope_frequencies(f, &r, factors);
+    rope_frequencies(f, &r, factors, 100);
     for (size_t i = 0; i < 32; i++) assert_true(fabs(f[i] - plain[i] / (1.0 + (double)i)) < 1e-15);
 }
 
@@ -383,7 +390,7 @@ static void yarn_angles(void **state) {
                     {31, 3.333803761051968e-05}};
     double f[32];
     float table[64];
-    rope_frequencies(f, &r, NULL);
+    rope_frequencies(f, &r, NULL, 100);
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
         assert_true(fabs(f[expected[i].pair] - expected[i].frequency) < 2e-7 * expected[i].frequency);
     rope_fill(table, 0, 1, &r, f);

@@ -1,0 +1,363 @@
+/* The families as Hugging Face's configurations have them: names and presets of keys are those of the
+ * configuration classes of transformers, versions 4 and 5. */
+#include "weights/hf_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* ---- keys ---- */
+
+static const struct hf_key STANDARD_KEYS[] = {
+    {"num_hidden_layers", HF_SIZE, "block_count", 0},
+    {"hidden_size", HF_SIZE, "embedding_length", 0},
+    {"intermediate_size", HF_SIZE, "feed_forward_length", 0},
+    {"vocab_size", HF_SIZE, "vocab_size", 0},
+    {"num_attention_heads", HF_SIZE, "attention.head_count", 0},
+    {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 0},
+    {"head_dim", HF_SIZE, "attention.key_length", 0},
+    {"rms_norm_eps", HF_REAL, "attention.layer_norm_rms_epsilon", 1e-6},
+    {"hidden_act", HF_TEXT, "silu swish", 0},
+    {"max_position_embeddings", HF_OWN, "context_length", 2048},
+    {"rope_theta", HF_OWN, "rope.freq_base", 10000},
+    {"rope_parameters", HF_OWN, NULL, 0},
+    {"rope_scaling", HF_OWN, NULL, 0},
+    {"partial_rotary_factor", HF_OWN, "rope.dimension_count", 0},
+    {"original_max_position_embeddings", HF_OWN, "rope.scaling.original_context_length", 0},
+    {"tie_word_embeddings", HF_OWN, NULL, 0},
+    {"architectures", HF_OWN, NULL, 0},
+    {"model_type", HF_OWN, NULL, 0},
+    {"quantization_config", HF_OWN, NULL, 0},
+    {"auto_map", HF_OWN, NULL, 0},
+    {"attention_bias", HF_BIAS, "attn_q.bias", 0},
+    {"mlp_bias", HF_BIAS, "ffn_gate.bias", 0},
+    {"is_encoder_decoder", HF_NONE, NULL, 0},
+    {"add_cross_attention", HF_NONE, NULL, 0},
+    {"cross_attention_hidden_size", HF_NONE, NULL, 0},
+    {"pruned_heads", HF_NONE, NULL, 0},
+    {"rope_interleaved", HF_NONE, NULL, 0},
+    {"use_mrope", HF_NONE, NULL, 0},
+    {"lm_head_bias", HF_NONE, NULL, 0},
+    {"use_bidirectional_attention", HF_NONE, NULL, 0},
+    {"attention_dropout", HF_IGNORED, NULL, 0},
+    {"attn_implementation", HF_IGNORED, NULL, 0},
+    {"bad_words_ids", HF_IGNORED, NULL, 0},
+    {"begin_suppress_tokens", HF_IGNORED, NULL, 0},
+    {"bos_token_id", HF_IGNORED, NULL, 0},
+    {"cache_implementation", HF_IGNORED, NULL, 0},
+    {"chunk_size_feed_forward", HF_IGNORED, NULL, 0},
+    {"decoder_start_token_id", HF_IGNORED, NULL, 0},
+    {"diversity_penalty", HF_IGNORED, NULL, 0},
+    {"do_sample", HF_IGNORED, NULL, 0},
+    {"dtype", HF_IGNORED, NULL, 0},
+    {"early_stopping", HF_IGNORED, NULL, 0},
+    {"embd_pdrop", HF_IGNORED, NULL, 0},
+    {"encoder_no_repeat_ngram_size", HF_IGNORED, NULL, 0},
+    {"eos_token_id", HF_IGNORED, NULL, 0},
+    {"exponential_decay_length_penalty", HF_IGNORED, NULL, 0},
+    {"finetuning_task", HF_IGNORED, NULL, 0},
+    {"forced_bos_token_id", HF_IGNORED, NULL, 0},
+    {"forced_eos_token_id", HF_IGNORED, NULL, 0},
+    {"id2label", HF_IGNORED, NULL, 0},
+    {"ignore_keys_at_rope_validation", HF_IGNORED, NULL, 0},
+    {"initializer_range", HF_IGNORED, NULL, 0},
+    {"is_decoder", HF_IGNORED, NULL, 0},
+    {"is_llama_config", HF_IGNORED, NULL, 0},
+    {"label2id", HF_IGNORED, NULL, 0},
+    {"length_penalty", HF_IGNORED, NULL, 0},
+    {"max_length", HF_IGNORED, NULL, 0},
+    {"max_sequence_length", HF_IGNORED, NULL, 0},
+    {"min_length", HF_IGNORED, NULL, 0},
+    {"mlp_dropout", HF_IGNORED, NULL, 0},
+    {"no_repeat_ngram_size", HF_IGNORED, NULL, 0},
+    {"num_beam_groups", HF_IGNORED, NULL, 0},
+    {"num_beams", HF_IGNORED, NULL, 0},
+    {"num_return_sequences", HF_IGNORED, NULL, 0},
+    {"output_attentions", HF_IGNORED, NULL, 0},
+    {"output_hidden_states", HF_IGNORED, NULL, 0},
+    {"output_router_logits", HF_IGNORED, NULL, 0},
+    {"output_scores", HF_IGNORED, NULL, 0},
+    {"pad_token_id", HF_IGNORED, NULL, 0},
+    {"prefix", HF_IGNORED, NULL, 0},
+    {"pretraining_tp", HF_IGNORED, NULL, 0}, /* cuts products into parts; they are the same */
+    {"problem_type", HF_IGNORED, NULL, 0},
+    {"remove_invalid_values", HF_IGNORED, NULL, 0},
+    {"repetition_penalty", HF_IGNORED, NULL, 0},
+    {"resid_pdrop", HF_IGNORED, NULL, 0},
+    {"return_dict", HF_IGNORED, NULL, 0},
+    {"return_dict_in_generate", HF_IGNORED, NULL, 0},
+    {"router_aux_loss_coef", HF_IGNORED, NULL, 0},
+    {"router_jitter_noise", HF_IGNORED, NULL, 0}, /* in training only */
+    {"sep_token_id", HF_IGNORED, NULL, 0},
+    {"suppress_tokens", HF_IGNORED, NULL, 0},
+    {"task_specific_params", HF_IGNORED, NULL, 0},
+    {"temperature", HF_IGNORED, NULL, 0},
+    {"tf_legacy_loss", HF_IGNORED, NULL, 0},
+    {"tie_encoder_decoder", HF_IGNORED, NULL, 0},
+    {"tokenizer_class", HF_IGNORED, NULL, 0},
+    {"top_k", HF_IGNORED, NULL, 0},
+    {"top_p", HF_IGNORED, NULL, 0},
+    {"torch_dtype", HF_IGNORED, NULL, 0},
+    {"torchscript", HF_IGNORED, NULL, 0},
+    {"transformers.js_config", HF_IGNORED, NULL, 0},
+    {"transformers_version", HF_IGNORED, NULL, 0},
+    {"typical_p", HF_IGNORED, NULL, 0},
+    {"unsloth_fixed", HF_IGNORED, NULL, 0},
+    {"unsloth_version", HF_IGNORED, NULL, 0},
+    {"use_bfloat16", HF_IGNORED, NULL, 0},
+    {"use_cache", HF_IGNORED, NULL, 0},
+};
+
+#define WINDOW_KEY(preset)                                                                                   \
+    { "sliding_window", HF_OWN, "attention.sliding_window", preset }
+#define LAYER_KEYS(preset)                                                                                   \
+    WINDOW_KEY(preset), {                                                                                    \
+        "layer_types", HF_OWN, "attention.sliding_window_pattern", 0                                         \
+    }
+#define SWITCH_KEYS                                                                                          \
+    LAYER_KEYS(4096), {"use_sliding_window", HF_OWN, NULL, 0}, {                                             \
+        "max_window_layers", HF_OWN, NULL, 28                                                                \
+    }
+#define EXPERT_KEYS                                                                                          \
+    {"num_local_experts", HF_SIZE, "expert_count", 0}, {                                                     \
+        "num_experts_per_tok", HF_SIZE, "expert_used_count", 0                                               \
+    }
+#define QWEN_MOE_KEYS                                                                                        \
+    SWITCH_KEYS, EXPERT_KEYS, {"num_experts", HF_SIZE, "expert_count", 0},                                   \
+        {"moe_intermediate_size", HF_SIZE, "expert_feed_forward_length", 0},                                 \
+        {"norm_topk_prob", HF_FLAG, "expert_weights_norm", 0}, {"decoder_sparse_step", HF_NUMBER, NULL, 1},  \
+    {                                                                                                        \
+        "mlp_only_layers", HF_NONE, NULL, 0                                                                  \
+    }
+#define GRANITE_KEYS                                                                                         \
+    {"embedding_multiplier", HF_REAL, "embedding_scale", 1},                                                 \
+        {"residual_multiplier", HF_REAL, "residual_scale", 1},                                               \
+        {"attention_multiplier", HF_REAL, "attention.scale", 1}, {                                           \
+        "logits_scaling", HF_REAL, "logit_scale", 1                                                          \
+    }
+
+static const struct hf_key MISTRAL_KEYS[] = {WINDOW_KEY(4096),
+                                             {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 8},
+                                             {"max_position_embeddings", HF_OWN, "context_length", 131072}};
+static const struct hf_key MINISTRAL_KEYS[] = {LAYER_KEYS(4096),
+                                               {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 8},
+                                               {"max_position_embeddings", HF_OWN, "context_length", 32768}};
+static const struct hf_key MIXTRAL_KEYS[] = {
+    WINDOW_KEY(0),
+    {"num_local_experts", HF_SIZE, "expert_count", 8},
+    {"num_experts_per_tok", HF_SIZE, "expert_used_count", 2},
+    {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 8},
+    {"rms_norm_eps", HF_REAL, "attention.layer_norm_rms_epsilon", 1e-5},
+    {"max_position_embeddings", HF_OWN, "context_length", 131072},
+    {"rope_theta", HF_OWN, "rope.freq_base", 1e6}};
+static const struct hf_key QWEN2_KEYS[] = {SWITCH_KEYS,
+                                           {"qkv_bias", HF_BIAS, "attn_q.bias", 1},
+                                           {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 32},
+                                           {"max_position_embeddings", HF_OWN, "context_length", 32768}};
+static const struct hf_key QWEN3_KEYS[] = {SWITCH_KEYS,
+                                           {"head_dim", HF_SIZE, "attention.key_length", 128},
+                                           {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 32},
+                                           {"max_position_embeddings", HF_OWN, "context_length", 32768}};
+static const struct hf_key QWEN2MOE_KEYS[] = {
+    QWEN_MOE_KEYS,
+    {"qkv_bias", HF_BIAS, "attn_q.bias", 1},
+    {"shared_expert_intermediate_size", HF_SIZE, "expert_shared_feed_forward_length", 5632},
+    {"max_position_embeddings", HF_OWN, "context_length", 32768}};
+static const struct hf_key QWEN3MOE_KEYS[] = {QWEN_MOE_KEYS,
+                                              {"max_position_embeddings", HF_OWN, "context_length", 32768}};
+#define GEMMA_KEYS                                                                                           \
+    LAYER_KEYS(4096), {"hidden_activation", HF_TEXT, "gelu_pytorch_tanh", 0},                                \
+        {"hidden_act", HF_TEXT, "gelu_pytorch_tanh", 0},                                                     \
+        {"num_attention_heads", HF_SIZE, "attention.head_count", 8},                                         \
+        {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 4},                                      \
+        {"head_dim", HF_SIZE, "attention.key_length", 256}, {                                                \
+        "query_pre_attn_scalar", HF_RSQRT, "attention.scale", 256                                            \
+    }
+static const struct hf_key GEMMA2_KEYS[] = {
+    GEMMA_KEYS,
+    {"attn_logit_softcapping", HF_REAL, "attn_logit_softcapping", 0},
+    {"final_logit_softcapping", HF_REAL, "final_logit_softcapping", 0},
+    {"max_position_embeddings", HF_OWN, "context_length", 8192}};
+static const struct hf_key GEMMA3_KEYS[] = {
+    GEMMA_KEYS,
+    {"attn_logit_softcapping", HF_REAL, "attn_logit_softcapping", 0},
+    {"final_logit_softcapping", HF_REAL, "final_logit_softcapping", 0},
+    {"vocab_size", HF_SIZE, "vocab_size", 262208},
+    {"max_position_embeddings", HF_OWN, "context_length", 131072},
+    {"sliding_window_pattern", HF_OWN, "attention.sliding_window_pattern", 0},
+    {"rope_theta", HF_OWN, "rope.freq_base", 1e6},
+    {"rope_local_base_freq", HF_OWN, "rope.freq_base_swa", 10000}};
+static const struct hf_key PHI3_KEYS[] = {WINDOW_KEY(0),
+                                          {"rms_norm_eps", HF_REAL, "attention.layer_norm_rms_epsilon", 1e-5},
+                                          {"max_position_embeddings", HF_OWN, "context_length", 4096},
+                                          {"full_attn_mod", HF_NUMBER, NULL, 1},
+                                          {"interpolate_factor", HF_NUMBER, NULL, 1}};
+static const struct hf_key OLMO2_KEYS[] = {
+    {"rms_norm_eps", HF_REAL, "attention.layer_norm_rms_epsilon", 1e-5}};
+static const struct hf_key OLMO3_KEYS[] = {
+    LAYER_KEYS(4096), {"rms_norm_eps", HF_REAL, "attention.layer_norm_rms_epsilon", 1e-5}};
+static const struct hf_key GRANITE_DENSE_KEYS[] = {GRANITE_KEYS};
+static const struct hf_key GRANITEMOE_KEYS[] = {
+    GRANITE_KEYS, EXPERT_KEYS, {"position_embedding_type", HF_TEXT, "rope", 0}};
+static const struct hf_key GRANITE_SHARED_KEYS[] = {
+    GRANITE_KEYS,
+    EXPERT_KEYS,
+    {"position_embedding_type", HF_TEXT, "rope", 0},
+    {"shared_intermediate_size", HF_SIZE, "expert_shared_feed_forward_length", 0}};
+static const struct hf_key SMOLLM3_KEYS[] = {{"use_sliding_window", HF_NONE, NULL, 0},
+                                             {"sliding_window", HF_IGNORED, NULL, 0},
+                                             {"max_window_layers", HF_IGNORED, NULL, 0},
+                                             {"layer_types", HF_OWN, "attention.sliding_window_pattern", 0},
+                                             {"no_rope_layers", HF_OWN, NULL, 0},
+                                             {"no_rope_layer_interval", HF_NUMBER, NULL, 4},
+                                             {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 4},
+                                             {"max_position_embeddings", HF_OWN, "context_length", 32768},
+                                             {"rope_theta", HF_OWN, "rope.freq_base", 2e6}};
+static const struct hf_key GPT_OSS_KEYS[] = {
+    LAYER_KEYS(128),
+    EXPERT_KEYS,
+    {"experts_per_token", HF_SIZE, "expert_used_count", 0},
+    {"attention_bias", HF_BIAS, "attn_q.bias", 1},
+    {"swiglu_limit", HF_NUMBER, NULL, 7},
+    {"initial_context_length", HF_IGNORED, NULL, 0},
+    {"head_dim", HF_SIZE, "attention.key_length", 64},
+    {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 8},
+    {"rms_norm_eps", HF_REAL, "attention.layer_norm_rms_epsilon", 1e-5},
+    {"max_position_embeddings", HF_OWN, "context_length", 131072},
+    {"rope_theta", HF_OWN, "rope.freq_base", 150000}};
+
+/* ---- families ---- */
+
+#define FAMILY(a, m, f) .architecture = (a), .model_type = (m), .family = (f)
+#define KEYS(a)         .keys = (a), .n_keys = COUNT(a)
+
+static const struct hf_family FAMILIES[] = {
+    {FAMILY("LlamaForCausalLM", "llama", "llama")},
+    {FAMILY("MistralForCausalLM", "mistral", "llama"), KEYS(MISTRAL_KEYS), .windows = WINDOWS_ALL},
+    {FAMILY("MinistralForCausalLM", "ministral", "llama"), KEYS(MINISTRAL_KEYS), .windows = WINDOWS_ALL},
+    {FAMILY("MixtralForCausalLM", "mixtral", "llama"), KEYS(MIXTRAL_KEYS), .windows = WINDOWS_ALL},
+    {FAMILY("Qwen2ForCausalLM", "qwen2", "qwen2"), KEYS(QWEN2_KEYS), .windows = WINDOWS_UPPER,
+     .window_switch = true},
+    {FAMILY("Qwen2MoeForCausalLM", "qwen2_moe", "qwen2moe"), KEYS(QWEN2MOE_KEYS), .windows = WINDOWS_PERIOD,
+     .window_switch = true},
+    {FAMILY("Qwen3ForCausalLM", "qwen3", "qwen3"), KEYS(QWEN3_KEYS), .windows = WINDOWS_UPPER,
+     .window_switch = true},
+    {FAMILY("Qwen3MoeForCausalLM", "qwen3_moe", "qwen3moe"), KEYS(QWEN3MOE_KEYS), .windows = WINDOWS_ALL,
+     .window_switch = true},
+    {FAMILY("Gemma2ForCausalLM", "gemma2", "gemma2"), KEYS(GEMMA2_KEYS), .windows = WINDOWS_PERIOD,
+     .window_period = 2, .tied = true, .norms_plus_one = true, .post_attention_norm = true},
+    {FAMILY("Gemma3ForCausalLM", "gemma3_text", "gemma3"), KEYS(GEMMA3_KEYS), .windows = WINDOWS_PERIOD,
+     .window_period = 6, .tied = true, .norms_plus_one = true, .post_attention_norm = true,
+     .own_window_rope = true, .scaled_length = true},
+    {FAMILY("Gemma3ForConditionalGeneration", "gemma3", "gemma3"), KEYS(GEMMA3_KEYS),
+     .windows = WINDOWS_PERIOD, .window_period = 6, .tied = true, .norms_plus_one = true,
+     .post_attention_norm = true, .own_window_rope = true, .scaled_length = true, .text_config = true},
+    {FAMILY("Phi3ForCausalLM", "phi3", "phi3"), KEYS(PHI3_KEYS), .windows = WINDOWS_ALL},
+    {FAMILY("Olmo2ForCausalLM", "olmo2", "olmo2"), KEYS(OLMO2_KEYS), .post_attention_norm = true},
+    {FAMILY("Olmo3ForCausalLM", "olmo3", "olmo2"), KEYS(OLMO3_KEYS), .windows = WINDOWS_PERIOD,
+     .window_period = 4, .post_attention_norm = true},
+    {FAMILY("GraniteForCausalLM", "granite", "granite"), KEYS(GRANITE_DENSE_KEYS)},
+    {FAMILY("GraniteMoeForCausalLM", "granitemoe", "granitemoe"), KEYS(GRANITEMOE_KEYS)},
+    {FAMILY("GraniteMoeSharedForCausalLM", "granitemoeshared", "granitemoe"), KEYS(GRANITE_SHARED_KEYS)},
+    {FAMILY("SmolLM3ForCausalLM", "smollm3", "smollm3"), KEYS(SMOLLM3_KEYS), .tied = true,
+     .no_rope_layers = true},
+    {FAMILY("GptOssForCausalLM", "gpt_oss", "gpt-oss"), KEYS(GPT_OSS_KEYS), .windows = WINDOWS_PERIOD,
+     .window_period = 2, .post_attention_norm = true, .turned_experts = true},
+};
+
+const struct hf_family *hf_family(const char *architecture, const char *model_type) {
+    for (size_t i = 0; i < COUNT(FAMILIES); i++) {
+        const struct hf_family *f = &FAMILIES[i];
+        if (architecture ? !strcmp(f->architecture, architecture) : !strcmp(f->model_type, model_type))
+            return f;
+    }
+    return NULL;
+}
+
+void hf_family_names(char *out, size_t size) {
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < COUNT(FAMILIES) && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "", FAMILIES[i].architecture);
+}
+
+static const struct hf_key *find(const struct hf_key *keys, size_t n, const char *name) {
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(keys[i].name, name)) return &keys[i];
+    return NULL;
+}
+
+const struct hf_key *hf_key(const struct hf_family *family, const char *name) {
+    const struct hf_key *own = find(family->keys, family->n_keys, name);
+    return own ? own : find(STANDARD_KEYS, COUNT(STANDARD_KEYS), name);
+}
+
+const struct hf_key *hf_key_at(const struct hf_family *family, size_t i) {
+    if (i < COUNT(STANDARD_KEYS)) return hf_key(family, STANDARD_KEYS[i].name);
+    for (size_t k = 0, seen = COUNT(STANDARD_KEYS); k < family->n_keys; k++) {
+        if (find(STANDARD_KEYS, COUNT(STANDARD_KEYS), family->keys[k].name)) continue;
+        if (seen++ == i) return &family->keys[k];
+    }
+    return NULL;
+}
+
+/* ---- tensors ---- */
+
+/* Of a layer. What a family does not have is refused when its description is read. post_attention_layernorm
+ * is one of two things; see hf_tensors.c. */
+const struct hf_name hf_names[] = {
+    {"input_layernorm.weight", "attn_norm.weight", HF_SAME, NULL},
+    {"pre_feedforward_layernorm.weight", "ffn_norm.weight", HF_SAME, NULL},
+    {"post_feedforward_layernorm.weight", "post_ffw_norm.weight", HF_SAME, NULL},
+    {"self_attn.q_proj.weight", "attn_q.weight", HF_SAME, NULL},
+    {"self_attn.k_proj.weight", "attn_k.weight", HF_SAME, NULL},
+    {"self_attn.v_proj.weight", "attn_v.weight", HF_SAME, NULL},
+    {"self_attn.qkv_proj.weight", "attn_qkv.weight", HF_SAME, NULL},
+    {"self_attn.o_proj.weight", "attn_output.weight", HF_SAME, NULL},
+    {"self_attn.q_proj.bias", "attn_q.bias", HF_SAME, NULL},
+    {"self_attn.k_proj.bias", "attn_k.bias", HF_SAME, NULL},
+    {"self_attn.v_proj.bias", "attn_v.bias", HF_SAME, NULL},
+    {"self_attn.o_proj.bias", "attn_output.bias", HF_SAME, NULL},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight", HF_SAME, NULL},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight", HF_SAME, NULL},
+    {"self_attn.sinks", "attn_sinks.weight", HF_SAME, NULL},
+    {"mlp.gate_proj.weight", "ffn_gate.weight", HF_SAME, NULL},
+    {"mlp.up_proj.weight", "ffn_up.weight", HF_SAME, NULL},
+    {"mlp.gate_up_proj.weight", "ffn_up.weight", HF_SAME, NULL},
+    {"mlp.down_proj.weight", "ffn_down.weight", HF_SAME, NULL},
+    {"mlp.gate_proj.bias", "ffn_gate.bias", HF_SAME, NULL},
+    {"mlp.up_proj.bias", "ffn_up.bias", HF_SAME, NULL},
+    {"mlp.down_proj.bias", "ffn_down.bias", HF_SAME, NULL},
+    {"mlp.gate.weight", "ffn_gate_inp.weight", HF_SAME, NULL},
+    {"mlp.experts.*.gate_proj.weight", "ffn_gate_exps.weight", HF_EXPERT, NULL},
+    {"mlp.experts.*.up_proj.weight", "ffn_up_exps.weight", HF_EXPERT, NULL},
+    {"mlp.experts.*.down_proj.weight", "ffn_down_exps.weight", HF_EXPERT, NULL},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", HF_SAME, NULL},
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", HF_SAME, NULL},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", HF_SAME, NULL},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", HF_SAME, NULL},
+    /* Mixtral */
+    {"block_sparse_moe.gate.weight", "ffn_gate_inp.weight", HF_SAME, NULL},
+    {"block_sparse_moe.experts.*.w1.weight", "ffn_gate_exps.weight", HF_EXPERT, NULL},
+    {"block_sparse_moe.experts.*.w3.weight", "ffn_up_exps.weight", HF_EXPERT, NULL},
+    {"block_sparse_moe.experts.*.w2.weight", "ffn_down_exps.weight", HF_EXPERT, NULL},
+    /* Granite */
+    {"block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight", HF_SAME, NULL},
+    {"block_sparse_moe.input_linear.weight", "ffn_gate_exps.weight", HF_HALVES, "ffn_up_exps.weight"},
+    {"block_sparse_moe.output_linear.weight", "ffn_down_exps.weight", HF_SAME, NULL},
+    {"shared_mlp.input_linear.weight", "ffn_gate_shexp.weight", HF_HALVES, "ffn_up_shexp.weight"},
+    {"shared_mlp.output_linear.weight", "ffn_down_shexp.weight", HF_SAME, NULL},
+    /* GPT-OSS, and experts as transformers 5 keeps them in memory */
+    {"mlp.router.weight", "ffn_gate_inp.weight", HF_SAME, NULL},
+    {"mlp.router.bias", "ffn_gate_inp.bias", HF_SAME, NULL},
+    {"mlp.experts.gate_up_proj_blocks", "ffn_gate_exps.weight", HF_MX_TURNS, "ffn_up_exps.weight"},
+    {"mlp.experts.gate_up_proj_scales", NULL, HF_MX_SCALES, NULL},
+    {"mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias", HF_BIAS_TURNS, "ffn_up_exps.bias"},
+    {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight", HF_HALVES, "ffn_up_exps.weight"},
+    {"mlp.experts.down_proj_blocks", "ffn_down_exps.weight", HF_MX_BLOCKS, NULL},
+    {"mlp.experts.down_proj_scales", NULL, HF_MX_SCALES, NULL},
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias", HF_SAME, NULL},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight", HF_SAME, NULL},
+};
+const size_t hf_n_names = COUNT(hf_names);

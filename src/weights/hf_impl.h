@@ -1,0 +1,123 @@
+/* What the files that read a folder share. */
+#ifndef WEIGHTS_HF_IMPL_H
+#define WEIGHTS_HF_IMPL_H
+
+#include "weights/hf.h"
+#include "weights/weights_impl.h"
+
+/* ---- hf_families.c: families as data ---- */
+
+enum hf_use {
+    HF_SIZE,   /* an integer, the key's value */
+    HF_REAL,   /* a number */
+    HF_RSQRT,  /* a number; the key's value is 1 / sqrt of it */
+    HF_FLAG,   /* a boolean */
+    HF_BIAS,   /* a boolean: whether layers have the tensor `key` */
+    HF_TEXT,   /* a string that must be one of the words of `key` */
+    HF_NONE,   /* must be absent, null, 0, false or empty: means what the forward pass does not do */
+    HF_NUMBER, /* must be the preset */
+    HF_OWN,    /* read where it is needed */
+    HF_IGNORED /* says nothing about the arithmetic */
+};
+
+struct hf_key {
+    const char *name; /* in config.json */
+    enum hf_use use;
+    const char *key; /* what follows "FAMILY." */
+    double preset;   /* where config.json leaves it out; 0 = none (HF_FLAG, HF_BIAS: false) */
+};
+
+enum hf_windows {
+    WINDOWS_NONE,
+    WINDOWS_ALL,   /* in all layers */
+    WINDOWS_UPPER, /* in layers from max_window_layers on */
+    WINDOWS_PERIOD /* in all but the last of each window_period */
+};
+
+struct hf_family {
+    const char *architecture, *model_type; /* model_type where config.json has no architectures */
+    const char *family;                    /* general.architecture */
+    const struct hf_key *keys;             /* beside the standard ones, which they override */
+    size_t n_keys;
+    enum hf_windows windows;  /* where layer_types is left out */
+    size_t window_period;     /* 0: layer_types must say */
+    bool window_switch;       /* windows only if use_sliding_window */
+    bool tied;                /* tie_word_embeddings where it is left out */
+    bool norms_plus_one;      /* norms are stored less 1 */
+    bool post_attention_norm; /* post_attention_layernorm follows attention; elsewhere it precedes what comes
+                                 next */
+    bool own_window_rope;     /* layers with windows have a rotation of their own */
+    bool scaled_length;       /* max_position_embeddings is the length after scaling, whatever scales it */
+    bool no_rope_layers;      /* of each four layers the last does not rotate */
+    bool text_config;         /* keys are in text_config; what is not of the text model is left out */
+    bool turned_experts;      /* experts without quantization are stored with rows and columns swapped */
+};
+
+const struct hf_family *hf_family(const char *architecture, const char *model_type);
+void hf_family_names(char *out, size_t size); /* for messages */
+#define HF_NAMES_BYTES 640
+const struct hf_key *hf_key(const struct hf_family *family, const char *name); /* NULL: unknown */
+/* Key i of those that apply, standard ones first; NULL at the end. */
+const struct hf_key *hf_key_at(const struct hf_family *family, size_t i);
+
+enum hf_op {
+    HF_SAME,
+    HF_EXPERT,    /* one of an expert, whose number stands for * */
+    HF_HALVES,    /* of each matrix the upper half of the rows is `name`, the lower `second` */
+    HF_MX_TURNS,  /* MXFP4 blocks, rows in turns: of `name`, of `second` */
+    HF_MX_BLOCKS, /* MXFP4 blocks of `name` */
+    HF_MX_SCALES, /* the scales of blocks; taken together with them */
+    HF_BIAS_TURNS /* elements in turns */
+};
+
+struct hf_name {
+    const char *theirs; /* what follows "layers.N." */
+    const char *name;   /* what follows "blk.N." */
+    enum hf_op op;
+    const char *second;
+};
+
+extern const struct hf_name hf_names[];
+extern const size_t hf_n_names;
+
+/* ---- reading ---- */
+
+struct hf_reader {
+    struct weights *w;
+    json_t *top;          /* config.json */
+    const json_t *config; /* it, or its text_config */
+    const struct hf_family *family;
+    struct error *err;
+    int rc; /* first failure; later calls do nothing */
+};
+
+/* Sets r->rc: "config.json: NAME: ..." */
+void hf_fail(struct hf_reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int hf_no_memory(struct hf_reader *r);
+
+/* A key of an object; NULL also if it is null. */
+json_t *hf_get(const json_t *object, const char *name);
+/* In [min, max], also where it is written 2.0; preset if absent. name: for messages. */
+uint64_t hf_size(struct hf_reader *r, const json_t *object, const char *name, uint64_t min, uint64_t max,
+                 uint64_t preset);
+double hf_real(struct hf_reader *r, const json_t *object, const char *name, double preset); /* finite */
+bool hf_flag(struct hf_reader *r, const json_t *object, const char *name, bool preset);
+#define HF_MAX_LENGTH (1u << 26)
+#define HF_MAX_LAYERS 4096
+
+/* Metadata under "FAMILY.key" (or key itself if it has a dot in front). label: what config.json calls it. */
+void hf_put_u64(struct hf_reader *r, const char *key, const char *label, uint64_t v);
+void hf_put_f64(struct hf_reader *r, const char *key, const char *label, double v);
+void hf_put_bool(struct hf_reader *r, const char *key, const char *label, bool v);
+void hf_put_bools(struct hf_reader *r, const char *key, const char *label, const bool *v, size_t n);
+void hf_put_str(struct hf_reader *r, const char *key, const char *label, const char *v);
+/* An F32 vector, copied. label: as above. */
+void hf_put_vector(struct hf_reader *r, const char *name, const char *label, const float *v, size_t n);
+
+void hf_read_rope(struct hf_reader *r);   /* hf_rope.c: after the sizes */
+void hf_read_config(struct hf_reader *r); /* hf_config.c: r->family is set by it */
+
+/* hf_tensors.c: the tensors of all files, translated; some are added to w by hf_read_config. */
+void hf_read_tensors(struct hf_reader *r);
+
+#endif
