@@ -9,6 +9,7 @@
 
 #include <quire/quire.h>
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,7 +48,8 @@ int port_check(const char *host, uint16_t port, struct error *err);
 /* ---- engine_options.c: flags of every command that opens a model ---- */
 
 struct engine_options {
-    const char *dtype, *policy, *cache_secret, *tokenizer, *tokenizer_pre, *chat_template, *cpu;
+    const char *dtype, *policy, *cache_secret, *tokenizer, *tokenizer_pre, *chat_template, *cpu,
+        *generation_config;
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, long_prefill, block_size, kv_bytes, seed,
         threads, max_queue;
     double memory_share;
@@ -59,19 +61,24 @@ struct engine_options {
 
 /* Writes the rows into table and returns how many there are. */
 size_t engine_option_rows(struct option *table, size_t at);
-#define ENGINE_OPTION_ROWS 21
+#define ENGINE_OPTION_ROWS 22
 
 /* ---- tokenizer_file.c ---- */
 
-/* Appends the whole of a file. option: what named it, for messages. QUIRE_ENOTFOUND, QUIRE_EIO, QUIRE_ELIMIT.
+/* Appends the whole of a file. option: what named it, for messages, or NULL. QUIRE_ENOTFOUND, QUIRE_EIO,
+ * QUIRE_ELIMIT.
  */
 int cli_read_file(const char *option, const char *path, size_t max_mib, struct buf *out, struct error *err);
 
-/* The tokenizer of a tokenizer.json, or of a folder that holds one; tokenizer_config.json is read beside it.
- * Refused when it has more tokens than the model has rows. */
-int tokenizer_file_open(const char *path, const struct weights *w, struct tokenizer **out, struct error *err);
+/* The tokenizer of a tokenizer.json or tokenizer.model (SentencePiece), or of a folder that holds one, the
+ * first before the second; tokenizer_config.json and special_tokens_map.json are read beside it. Refused when
+ * it has more tokens than the model has rows, unless those are special tokens. option: as above. */
+int tokenizer_file_open(const char *option, const char *path, const struct weights *w, struct tokenizer **out,
+                        struct error *err);
 
 /* ---- model_open.c: file to text and engine ---- */
+
+#define MAX_STOP_TOKENS 16
 
 struct loaded_model {
     char *path;
@@ -79,8 +86,9 @@ struct loaded_model {
     struct tokenizer *tokenizer;
     struct chat_template *chat_template;
     char *bos, *eos;
-    uint32_t stop_tokens[8];
+    uint32_t stop_tokens[MAX_STOP_TOKENS];
     size_t n_stop_tokens;
+    struct model_sampling sampling; /* of a folder */
     struct quire_token_bytes token_bytes;
     struct model_text text;
     struct quire_engine *engine;
@@ -92,5 +100,16 @@ int loaded_model_open(const char *argument, const struct engine_options *o, stru
 void loaded_model_close(struct loaded_model *m);
 /* Only the tokenizer, for m->path and m->weights that are there; pre_override as the flag, NULL = none. */
 int loaded_model_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err);
+
+/* ---- model_folder.c: what stands beside the tensors in a folder of Hugging Face ---- */
+
+/* An object from a file; *out NULL if there is no such file. */
+int folder_json(const char *folder, const char *name, json_t **out, struct error *err);
+/* Appends the chat template; nothing if there is none. */
+int folder_template(const char *folder, struct buf *out, struct error *err);
+/* Stop tokens and sampling defaults of m, whose tokenizer is there; --generation-config vllm: as if there
+ * were no generation_config.json. */
+int folder_generation(struct loaded_model *m, const struct engine_options *o, struct log *log,
+                      struct error *err);
 
 #endif

@@ -66,14 +66,13 @@ static const struct option own_rows[] = {
     FIXED("node-rank", "0"),
     FIXED("api-server-count", "1"),
     FIXED("device", "auto|cpu"),
-    FIXED("load-format", "auto|gguf"),
+    FIXED("load-format", "auto|gguf|safetensors"),
     FIXED("quantization", "gguf"),
     FIXED("kv-cache-dtype", "auto"),
     FIXED("tokenizer-mode", "auto"),
     FIXED("runner", "auto|generate"),
     FIXED("task", "auto|generate"),
     FIXED("model-impl", "auto"),
-    FIXED("generation-config", "auto|vllm"),
     FIXED("logprobs-mode", "raw_logprobs"),
     FIXED("chat-template-content-format", "auto|string"),
     FIXED("response-role", "assistant"),
@@ -274,7 +273,8 @@ int cmd_serve(int argc, char **argv) {
     int n_args = 0;
     int rc = cli_options(
         "serve", "MODEL [options]",
-        "Serves MODEL (a GGUF file, a folder with one, or a known name) over an OpenAI-compatible API.",
+        "Serves MODEL (a GGUF file, a folder with one or with safetensors, or a known name) over an "
+        "OpenAI-compatible API.",
         table, argc, argv, &n_args, &o, &state);
     if (rc >= 0) return rc;
     const char *argument = n_args ? argv[1] : o.model;

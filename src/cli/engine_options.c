@@ -16,9 +16,14 @@ size_t engine_option_rows(struct option *table, size_t at) {
         {"chat-template", OPTION_STRING, ENGINE_OPTION(chat_template), "Model", "FILE", NULL, 0, 0, NULL,
          NULL, "Jinja chat template to use instead of the model's."},
         {"tokenizer", OPTION_STRING, ENGINE_OPTION(tokenizer), "Model", "PATH", NULL, 0, 0, NULL, NULL,
-         "A tokenizer.json, or a folder that holds one, to use instead of the model file's tokenizer."},
+         "A tokenizer.json or tokenizer.model, or a folder that holds one, to use instead of the model's "
+         "tokenizer."},
         {"tokenizer-pre", OPTION_STRING, ENGINE_OPTION(tokenizer_pre), "Model", "NAME", NULL, 0, 0, NULL,
          NULL, "Pre-tokenizer to use instead of the one the model names, or where it names none."},
+        {"generation-config", OPTION_CHOICE, ENGINE_OPTION(generation_config), "Model", "SOURCE", "auto", 0,
+         0, "auto|vllm", NULL,
+         "Where sampling defaults and end tokens come from: the model folder's generation_config.json, or "
+         "nowhere."},
         {"gpu-memory-utilization", OPTION_FLOAT, ENGINE_OPTION(memory_share), "Memory", "SHARE", "0.9", 0.01,
          1, NULL, NULL,
          "Share of the device's memory to use; on a CPU, of what is available on the machine or in its "

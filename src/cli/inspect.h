@@ -46,6 +46,10 @@ struct inspection {
     size_t n_reasons; /* why it cannot be served */
     struct error reasons[INSPECT_REASONS];
 
+    struct meta_str tokenizer, pre; /* kind, or a folder's file; data NULL = none */
+    size_t n_tokens;
+
+    struct buf template_text; /* of a folder: what template points to */
     struct meta_str template; /* data NULL = none */
     char template_sha256[65];
     size_t probe_bytes, probe_tokens; /* of a short conversation; tokens 0 without a tokenizer */

@@ -169,20 +169,15 @@ static void put_special(struct json_out *j, const struct inspection *i) {
 }
 
 static void put_tokenizer(struct json_out *j, const struct inspection *i) {
-    const struct weights *w = i->model.weights;
-    struct error ignored;
-    struct meta_str kind = {0}, pre = {0};
-    if (!w || weights_get_str(w, "tokenizer.ggml.model", &kind, &ignored)) {
+    if (!i->tokenizer.data) {
         put_null(j, "tokenizer");
         return;
     }
-    const struct meta *tokens = weights_meta(w, "tokenizer.ggml.tokens");
-    weights_get_str(w, "tokenizer.ggml.pre", &pre, &ignored);
     json_out_key(j, "tokenizer");
     json_out_obj(j);
-    put_text(j, "kind", kind);
-    put_text(j, "pre", pre);
-    put_known(j, "tokens", tokens ? tokens->n : 0);
+    put_text(j, "kind", i->tokenizer);
+    put_text(j, "pre", i->pre);
+    put_known(j, "tokens", i->n_tokens);
     put_special(j, i);
     json_out_obj_end(j);
 }

@@ -181,11 +181,24 @@ static int read_description(struct inspection *i, struct error *err) {
 
 /* ---- text ---- */
 
+static bool folder_special(const struct inspection *i, const char *name, uint64_t *id,
+                           struct meta_str *spelling) {
+    const struct tokenizer *t = i->model.tokenizer;
+    int64_t found = -1;
+    if (t && !strcmp(name, "bos")) found = tokenizer_bos(t);
+    if (t && !strcmp(name, "eos")) found = tokenizer_eos(t);
+    if (found < 0) return false;
+    *id = (uint64_t)found;
+    spelling->data = (const char *)tokenizer_bytes(t, (uint32_t)found, true, &spelling->len);
+    return true;
+}
+
 bool inspection_special(const struct inspection *i, const char *name, uint64_t *id,
                         struct meta_str *spelling) {
     char key[KEY_BYTES];
     struct error ignored;
     const struct meta *tokens = weights_meta(i->model.weights, "tokenizer.ggml.tokens");
+    if (weights_folder(i->model.weights)) return folder_special(i, name, id, spelling);
     snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", name);
     if (weights_get_u64(i->model.weights, key, 0, UINT32_MAX, id, &ignored)) return false;
     bool known = tokens && tokens->type == META_ARRAY && tokens->strings && *id < tokens->n;
@@ -241,9 +254,35 @@ static int render_probe(struct inspection *i, const struct chat_template *t, str
     return rc;
 }
 
+/* What the file says about its tokenizer, and whether one can be made of it. */
+static void read_tokenizer(struct inspection *i) {
+    const struct weights *w = i->model.weights;
+    struct error why = {0};
+    const struct meta *tokens = weights_meta(w, "tokenizer.ggml.tokens");
+    int rc = loaded_model_tokenizer(&i->model, NULL, &why);
+    i->tokenizer = string_of(w, "tokenizer.ggml.model");
+    i->pre = string_of(w, "tokenizer.ggml.pre");
+    if (tokens && i->tokenizer.data) i->n_tokens = tokens->n;
+    if (weights_folder(w) && !rc) {
+        i->tokenizer = (struct meta_str){"files of the folder", strlen("files of the folder")};
+        i->n_tokens = tokenizer_n_vocab(i->model.tokenizer);
+    }
+    if (!rc) return;
+    /* a file that is no language model at all is not damaged */
+    if (!i->tokenizer.data && why.code != QUIRE_EFORMAT) why.code = QUIRE_EUNSUPPORTED;
+    if (!weights_folder(w) && !i->tokenizer.data) why.code = QUIRE_EUNSUPPORTED;
+    add_reason(i, &why);
+}
+
 static int read_template(struct inspection *i, struct error *err) {
     struct chat_template *t = NULL;
+    const char *folder = weights_folder(i->model.weights);
     i->template = string_of(i->model.weights, "tokenizer.chat_template");
+    if (folder) {
+        int failed = folder_template(folder, &i->template_text, err);
+        if (failed) return failed;
+        i->template = (struct meta_str){i->template_text.data, i->template_text.len};
+    }
     if (!i->template.data) return QUIRE_OK;
     int rc = chat_template_compile(i->template.data, i->template.len, &t, &i->template_error);
     if (!rc) render_probe(i, t, &i->template_error);
@@ -252,7 +291,6 @@ static int read_template(struct inspection *i, struct error *err) {
 }
 
 int inspection_read(const char *argument, struct inspection *out, struct error *err) {
-    struct error why = {0};
     *out = (struct inspection){0};
     int rc = model_find(argument, &out->model.path, err);
     if (!rc) rc = weights_inspect(out->model.path, &out->model.weights, err);
@@ -268,11 +306,7 @@ int inspection_read(const char *argument, struct inspection *out, struct error *
     rc = read_description(out, err);
     if (rc) return rc;
     read_tensors(out);
-    if (loaded_model_tokenizer(&out->model, NULL, &why)) {
-        /* a file that is no language model at all is not damaged */
-        if (!weights_meta(out->model.weights, "tokenizer.ggml.model")) why.code = QUIRE_EUNSUPPORTED;
-        add_reason(out, &why);
-    }
+    read_tokenizer(out);
     return read_template(out, err);
 }
 
@@ -280,6 +314,7 @@ void inspection_free(struct inspection *i) {
     loaded_model_close(&i->model);
     free(i->spec);
     free(i->faults);
+    buf_free(&i->template_text);
     *i = (struct inspection){0};
 }
 

@@ -146,23 +146,19 @@ static void put_spec(const struct model_spec *s, struct buf *out) {
 }
 
 static void put_tokenizer(const struct inspection *i, struct buf *out) {
-    const struct weights *w = i->model.weights;
-    struct error ignored;
-    struct meta_str kind = {0}, pre = {0};
     uint64_t id;
     struct meta_str spelling;
     label(out, "tokenizer");
-    if (weights_get_str(w, "tokenizer.ggml.model", &kind, &ignored)) {
+    if (!i->tokenizer.data) {
         buf_puts(out, "none\n");
         return;
     }
-    put_safe(out, kind);
-    if (!weights_get_str(w, "tokenizer.ggml.pre", &pre, &ignored)) {
+    put_safe(out, i->tokenizer);
+    if (i->pre.data) {
         buf_puts(out, ", pre-tokenizer ");
-        put_safe(out, pre);
+        put_safe(out, i->pre);
     }
-    const struct meta *tokens = weights_meta(w, "tokenizer.ggml.tokens");
-    if (tokens) buf_printf(out, ", %zu tokens", tokens->n);
+    if (i->n_tokens) buf_printf(out, ", %zu tokens", i->n_tokens);
     buf_putc(out, '\n');
     for (size_t k = 0; inspection_specials[k]; k++) {
         if (!inspection_special(i, inspection_specials[k], &id, &spelling)) continue;

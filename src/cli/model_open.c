@@ -126,6 +126,10 @@ static int fill_spec(const struct weights *w, struct tokenizer_spec *s, struct e
 
 int loaded_model_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err) {
     const struct weights *w = m->weights;
+    if (weights_folder(w) && pre_override)
+        return error_set(err, QUIRE_EINVAL,
+                         "--tokenizer-pre is for GGUF files; a folder's tokenizer says its own");
+    if (weights_folder(w)) return tokenizer_file_open(NULL, weights_folder(w), w, &m->tokenizer, err);
     struct tokenizer_spec spec = {.pre_override = pre_override};
     const struct meta *pieces = NULL, *merges = NULL;
     struct meta_str model = {0}, pre = {0};
@@ -174,7 +178,9 @@ static char *spelling(const struct tokenizer *t, int64_t id) {
 }
 
 /* Tokens that end an answer: EOS, and what model files name as end of turn or of message. */
-static int find_stop_tokens(struct loaded_model *m, struct error *err) {
+static int find_stop_tokens(struct loaded_model *m, const struct engine_options *o, struct log *log,
+                            struct error *err) {
+    if (weights_folder(m->weights)) return folder_generation(m, o, log, err);
     static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
     int rc = 0;
@@ -192,6 +198,19 @@ static int find_stop_tokens(struct loaded_model *m, struct error *err) {
 
 #define MAX_TEMPLATE_MIB 1
 
+/* The model's own; *out NULL if it has none. text: where that of a folder is kept. */
+static int find_template(const struct loaded_model *m, struct buf *text, struct meta_str *out,
+                         struct error *err) {
+    const char *folder = weights_folder(m->weights);
+    if (!folder) {
+        int rc = weights_get_str(m->weights, "tokenizer.chat_template", out, err);
+        return rc == QUIRE_ENOTFOUND ? 0 : rc;
+    }
+    int rc = folder_template(folder, text, err);
+    *out = (struct meta_str){text->data, text->len};
+    return rc;
+}
+
 static int open_template(struct loaded_model *m, const char *file, struct log *log, struct error *err) {
     struct meta_str s = {0};
     struct buf text = BUF_INIT;
@@ -201,9 +220,8 @@ static int open_template(struct loaded_model *m, const char *file, struct log *l
         if (!rc && (rc = chat_template_compile(text.data ? text.data : "", text.len, &m->chat_template, err)))
             error_prefix(err, "--chat-template %s", file);
     } else {
-        rc = weights_get_str(m->weights, "tokenizer.chat_template", &s, err);
-        if (rc == QUIRE_ENOTFOUND) return 0; /* completions work without one */
-        if (!rc && (rc = chat_template_compile(s.data, s.len, &m->chat_template, err)) &&
+        rc = find_template(m, &text, &s, err); /* completions work without one */
+        if (!rc && s.data && (rc = chat_template_compile(s.data, s.len, &m->chat_template, err)) &&
             rc != QUIRE_ENOMEM) {
             /* A template that cannot be read must not keep a model from serving completions. */
             log_write(log, LOG_WARN,
@@ -276,16 +294,20 @@ int loaded_model_open(const char *argument, const struct engine_options *o, stru
     int rc = model_find(argument, &out->path, err);
     if (!rc) rc = weights_open(out->path, &out->weights, err);
     if (!rc)
-        rc = o->tokenizer ? tokenizer_file_open(o->tokenizer, out->weights, &out->tokenizer, err)
-                          : loaded_model_tokenizer(out, o->tokenizer_pre, err);
-    if (!rc) rc = find_stop_tokens(out, err);
+        rc = o->tokenizer
+                 ? tokenizer_file_open("--tokenizer", o->tokenizer, out->weights, &out->tokenizer, err)
+                 : loaded_model_tokenizer(out, o->tokenizer_pre, err);
+    if (!rc) rc = find_stop_tokens(out, o, log, err);
     if (!rc) rc = open_template(out, o->chat_template, log, err);
     if (!rc) {
         tokenizer_byte_table(out->tokenizer, &out->token_bytes.bytes, &out->token_bytes.offsets);
         out->token_bytes.n_vocab = tokenizer_n_vocab(out->tokenizer);
         out->bos = spelling(out->tokenizer, tokenizer_bos(out->tokenizer));
         out->eos = spelling(out->tokenizer, tokenizer_eos(out->tokenizer));
-        out->text = (struct model_text){out->tokenizer, out->chat_template, out->bos, out->eos};
+        out->text = (struct model_text){out->tokenizer, out->chat_template, out->bos, out->eos,
+                                        weights_folder(out->weights) ? &out->sampling : NULL};
+        for (size_t i = 0; i < weights_n_notices(out->weights); i++)
+            log_write(log, LOG_WARN, "%s", weights_notice(out->weights, i));
         rc = open_engine(out, o, log, err);
     }
     if (rc)

@@ -1,67 +1,159 @@
-/* A tokenizer from Hugging Face's files instead of the model file's. */
+/* A tokenizer from Hugging Face's files: the model folder's, or one that is used instead of the model's. */
 #include "cli/cli.h"
 
 #include "base/error.h"
+#include "text/sentencepiece.h"
 #include "text/tokenizer_json.h"
 #include "weights/weights.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #define MAX_TOKENIZER_MIB 256
-#define MAX_CONFIG_MIB    16
 
 int cli_read_file(const char *option, const char *path, size_t max_mib, struct buf *out, struct error *err) {
     char piece[65536];
+    const char *space = option ? " " : "";
+    if (!option) option = "";
     FILE *f = fopen(path, "rb");
-    if (!f) return error_set(err, QUIRE_ENOTFOUND, "%s %s: %s", option, path, strerror(errno));
+    if (!f) {
+        int code = errno == ENOENT || errno == ENOTDIR ? QUIRE_ENOTFOUND : QUIRE_EIO;
+        return error_set(err, code, "%s%s%s: %s", option, space, path, strerror(errno));
+    }
     out->limit_bytes = max_mib << 20;
     for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) buf_append(out, piece, n);
     bool failed = ferror(f);
     fclose(f);
-    if (failed) return error_set(err, QUIRE_EIO, "%s %s cannot be read", option, path);
+    if (failed) return error_set(err, QUIRE_EIO, "%s%s%s cannot be read", option, space, path);
     if (!buf_ok(out))
-        return error_set(err, QUIRE_ELIMIT, "%s %s is larger than %zu MiB", option, path, max_mib);
+        return error_set(err, QUIRE_ELIMIT, "%s%s%s is larger than %zu MiB", option, space, path, max_mib);
     return 0;
 }
 
-/* tokenizer_config.json beside the tokenizer, if there is one. */
-static int read_config(const char *tokenizer_path, struct buf *out, struct error *err) {
-    struct buf path = BUF_INIT;
-    const char *slash = strrchr(tokenizer_path, '/');
-    buf_append(&path, tokenizer_path, slash ? (size_t)(slash - tokenizer_path) + 1 : 0);
-    buf_printf(&path, "tokenizer_config.json");
-    int rc = buf_ok(&path) ? cli_read_file("--tokenizer", path.data, MAX_CONFIG_MIB, out, err)
-                           : error_set(err, QUIRE_ENOMEM, "out of memory");
-    buf_free(&path);
-    return rc == QUIRE_ENOTFOUND ? 0 : rc;
+/* ---- what stands beside it ---- */
+
+/* tokenizer_config.json, with the special tokens that only special_tokens_map.json has. NULL if there is
+ * neither. */
+static int read_config(const char *folder, json_t **out, struct error *err) {
+    static const char *const tokens[] = {"bos_token", "eos_token"};
+    json_t *map = NULL;
+    int rc = folder_json(folder, "tokenizer_config.json", out, err);
+    if (!rc) rc = folder_json(folder, "special_tokens_map.json", &map, err);
+    if (!rc && map && !*out) *out = json_object();
+    for (size_t i = 0; !rc && map && i < sizeof tokens / sizeof *tokens; i++) {
+        json_t *v = json_object_get(map, tokens[i]);
+        if (v && !json_object_get(*out, tokens[i])) json_object_set(*out, tokens[i], v);
+    }
+    json_decref(map);
+    return rc;
 }
 
-static int check_vocabulary(const struct tokenizer *t, const struct weights *w, const char *path,
-                            struct error *err) {
+static int from_json(const struct buf *text, const json_t *config, struct tokenizer **out,
+                     struct error *err) {
+    char *said = config ? json_dumps(config, JSON_COMPACT) : NULL;
+    if (config && !said) return error_set(err, QUIRE_ENOMEM, "out of memory while reading the tokenizer");
+    int rc =
+        tokenizer_from_json(text->data ? text->data : "", text->len, said, said ? strlen(said) : 0, out, err);
+    free(said);
+    return rc;
+}
+
+/* The model file of SentencePiece has no tokens that were added later. */
+static int from_sentencepiece(const struct buf *text, const json_t *config, struct tokenizer **out,
+                              struct error *err) {
+    const json_t *bos = json_object_get(config, "add_bos_token"),
+                 *eos = json_object_get(config, "add_eos_token");
+    struct tokenizer_spec adds = {.add_bos = json_is_true(bos),
+                                  .add_bos_unset = !json_is_boolean(bos),
+                                  .add_eos = json_is_true(eos),
+                                  .add_eos_unset = !json_is_boolean(eos)};
+    const char *id;
+    json_t *token;
+    int rc = tokenizer_from_sentencepiece(text->data, text->len, &adds, out, err);
+    if (rc) return rc;
+    json_object_foreach(json_object_get(config, "added_tokens_decoder"), id, token) {
+        if (strtoull(id, NULL, 10) < tokenizer_n_vocab(*out)) continue;
+        tokenizer_free(*out);
+        *out = NULL;
+        return error_set(
+            err, QUIRE_EUNSUPPORTED,
+            "tokenizer_config.json: added_tokens_decoder has the token %.20s, which tokenizer.model has not; "
+            "a tokenizer.json is needed",
+            id);
+    }
+    return 0;
+}
+
+/* Ids behind the model's rows can be no tokens of a text, only markers that it never writes. */
+static int check_vocabulary(const struct tokenizer *t, const struct weights *w, struct error *err) {
     const struct tensor *rows = weights_tensor(w, "token_embd.weight");
-    if (!rows || tokenizer_n_vocab(t) <= rows->dims[1]) return 0;
-    return error_set(err, QUIRE_EFORMAT, "--tokenizer %s has %zu tokens, but tensor \"%s\" has %zu rows",
-                     path, tokenizer_n_vocab(t), rows->name, rows->dims[1]);
+    for (size_t id = rows ? rows->dims[1] : SIZE_MAX; id < tokenizer_n_vocab(t); id++)
+        if (!tokenizer_is_control(t, (uint32_t)id))
+            return error_set(err, QUIRE_EFORMAT,
+                             "the tokenizer has %zu tokens, but tensor \"%s\" has %zu rows",
+                             tokenizer_n_vocab(t), tensor_label(rows), rows->dims[1]);
+    return 0;
 }
 
-int tokenizer_file_open(const char *path, const struct weights *w, struct tokenizer **out,
-                        struct error *err) {
-    struct buf file = BUF_INIT, json = BUF_INIT, config = BUF_INIT;
+/* ---- */
+
+static bool is_file(const char *path) {
     struct stat st;
-    bool folder = !stat(path, &st) && S_ISDIR(st.st_mode);
-    buf_printf(&file, "%s%s", path, folder ? "/tokenizer.json" : "");
-    int rc = buf_ok(&file) ? cli_read_file("--tokenizer", file.data, MAX_TOKENIZER_MIB, &json, err)
-                           : error_set(err, QUIRE_ENOMEM, "out of memory");
-    if (!rc) rc = read_config(file.data, &config, err);
-    if (!rc && (rc = tokenizer_from_json(json.data ? json.data : "", json.len,
-                                         config.len ? config.data : NULL, config.len, out, err)))
-        error_prefix(err, "--tokenizer %s", path);
-    if (!rc) rc = check_vocabulary(*out, w, path, err);
-    buf_free(&file);
-    buf_free(&json);
-    buf_free(&config);
+    return !stat(path, &st) && !S_ISDIR(st.st_mode);
+}
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), n_end = strlen(end);
+    return n >= n_end && !strcmp(s + n - n_end, end);
+}
+
+/* The file and the folder that it is in; both malloc'd. */
+static int find_files(const char *path, char **file, char **folder, struct error *err) {
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    if (!stat(path, &st) && S_ISDIR(st.st_mode)) {
+        *folder = strdup(path);
+        if (asprintf(file, "%s/tokenizer.json", path) < 0) *file = NULL;
+        if (*file && !is_file(*file)) {
+            char *model = NULL;
+            if (asprintf(&model, "%s/tokenizer.model", path) < 0) model = NULL;
+            if (model && is_file(model)) {
+                free(*file);
+                *file = model;
+            } else {
+                free(model);
+            }
+        }
+    } else {
+        *file = strdup(path);
+        *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    }
+    return *file && *folder ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory");
+}
+
+int tokenizer_file_open(const char *option, const char *path, const struct weights *w, struct tokenizer **out,
+                        struct error *err) {
+    char *file = NULL, *folder = NULL;
+    struct buf text = BUF_INIT;
+    json_t *config = NULL;
+    bool read = false;
+    int rc = find_files(path, &file, &folder, err);
+    if (!rc) rc = cli_read_file(option, file, MAX_TOKENIZER_MIB, &text, err);
+    if (!rc) {
+        read = true;
+        rc = read_config(folder, &config, err);
+    }
+    if (!rc)
+        rc = ends_with(file, ".model") ? from_sentencepiece(&text, config, out, err)
+                                       : from_json(&text, config, out, err);
+    if (!rc) rc = check_vocabulary(*out, w, err);
+    if (rc && read) error_prefix(err, "%s%s%s", option ? option : "", option ? " " : "", path);
+    json_decref(config);
+    buf_free(&text);
+    free(file);
+    free(folder);
     return rc;
 }

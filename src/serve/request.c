@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "serve/json_in.h"
+#include "serve/serve.h"
 
 #include <string.h>
 
@@ -38,7 +39,7 @@ static int parse_fields(struct request_parser *p, struct error *err) {
     return 0;
 }
 
-static int check_together(struct request *r, struct error *err) {
+static int check_together(struct request *r, const struct model_sampling *model, struct error *err) {
     struct quire_sampling *s = &r->sampling;
     if (r->kind == REQUEST_COMPLETION && !r->prompts)
         return error_param(err, QUIRE_EINVAL, "prompt", "prompt is missing");
@@ -72,27 +73,37 @@ static int check_together(struct request *r, struct error *err) {
         s->max_tokens = DEFAULT_COMPLETION_TOKENS > s->min_tokens ? DEFAULT_COMPLETION_TOKENS : s->min_tokens;
         r->has_max_tokens = true;
     }
+    if (model && model->max_tokens && (!r->has_max_tokens || s->max_tokens > model->max_tokens)) {
+        s->max_tokens = model->max_tokens > s->min_tokens ? model->max_tokens : s->min_tokens;
+        r->has_max_tokens = true;
+    }
     return 0;
 }
 
-static void set_defaults(struct request *r) {
+static void set_defaults(struct request *r, const struct model_sampling *model) {
     r->n = 1;
     r->add_special_tokens = r->kind != REQUEST_CHAT;
     r->skip_special_tokens = true;
     r->add_generation_prompt = true;
     r->sampling = (struct quire_sampling){
         .temperature = 1, .top_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .n_prompt_logprobs = -1};
+    if (!model) return;
+    r->sampling.temperature = model->temperature;
+    r->sampling.top_p = model->top_p;
+    r->sampling.min_p = model->min_p;
+    r->sampling.top_k = model->top_k;
+    r->sampling.repetition_penalty = model->repetition_penalty;
 }
 
 int request_parse(enum request_kind kind, const char *body, size_t len, const struct request_limits *limits,
                   struct request *out, struct error *err) {
     *out = (struct request){.kind = kind};
     arena_init(&out->arena, 4096, 0);
-    set_defaults(out);
+    set_defaults(out, limits->sampling);
     struct request_parser p = {out, limits};
     int rc = json_in_object(body, len, &out->root, err);
     if (!rc) rc = parse_fields(&p, err);
-    if (!rc) rc = check_together(out, err);
+    if (!rc) rc = check_together(out, limits->sampling, err);
     if (rc) request_free(out);
     return rc;
 }

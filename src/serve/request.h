@@ -24,9 +24,12 @@ enum request_kind { REQUEST_COMPLETION = 1, REQUEST_CHAT = 2, REQUEST_TOKENIZE =
 #define REQUEST_MAX_STOP_IDS 128
 #define REQUEST_MAX_BIAS     4096
 
+struct model_sampling;
+
 /* What the checks need to know of the model. */
 struct request_limits {
     size_t n_vocab, max_model_len, max_logprobs;
+    const struct model_sampling *sampling; /* NULL = as the API has it */
 };
 
 struct request_prompt {

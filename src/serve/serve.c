@@ -107,7 +107,8 @@ static int prepare(struct serve *s, struct error *err) {
     s->limits =
         (struct request_limits){.n_vocab = size_min(s->info->n_vocab, tokenizer_n_vocab(s->text.tokenizer)),
                                 .max_model_len = s->info->max_model_len,
-                                .max_logprobs = c->max_logprobs};
+                                .max_logprobs = c->max_logprobs,
+                                .sampling = s->text.sampling};
     s->started_unix_s = clock_unix_s();
     return workers_start(&s->workers, c->n_workers, c->max_connections, err);
 }

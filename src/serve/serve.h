@@ -17,12 +17,20 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* What a model's makers would have requests sampled with that say nothing else. */
+struct model_sampling {
+    float temperature, top_p, min_p, repetition_penalty;
+    int32_t top_k;
+    size_t max_tokens; /* no answer is longer, whatever a request says; 0 = no limit */
+};
+
 /* What serving needs of a model besides the engine. Immutable; outlives the server. */
 struct model_text {
     const struct tokenizer *tokenizer;
     const struct chat_template
-        *chat_template;                /* NULL: chat requests are refused with the flag that gives one */
-    const char *bos_token, *eos_token; /* spellings, NULL = none */
+        *chat_template;                    /* NULL: chat requests are refused with the flag that gives one */
+    const char *bos_token, *eos_token;     /* spellings, NULL = none */
+    const struct model_sampling *sampling; /* NULL = as the API has it */
 };
 
 struct serve_config {
