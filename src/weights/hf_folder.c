@@ -5,6 +5,8 @@
 #include "weights/hf_impl.h"
 
 #include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,10 +27,9 @@ static char *join(const char *folder, const char *name) {
 
 static bool has_file(const char *folder, const char *name) {
     struct stat st;
-    char *path = join(folder, name);
-    bool there = path && !stat(path, &st);
-    free(path);
-    return there;
+    char path[PATH_MAX]; /* a longer one cannot be opened */
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < sizeof path && !stat(path, &st);
 }
 
 static bool has_gguf(const char *folder) {
