@@ -7,6 +7,7 @@ from gguf import GGUFReader
 
 from conftest import default_model_path
 from harness import Server, run
+from hf_folder import tokenizer_json
 
 KV = ("--kv-cache-memory-bytes", "64Mi", "--max-model-len", "512")
 TEXTS = ["Hello, world!", "  1234 cafés — naïve\n\n\tfoo_bar(42)", "数据 🦊👩‍👩‍👧", "<|im_start|>user\nhi<|im_end|>\n", ""]
@@ -15,16 +16,7 @@ TEXTS = ["Hello, world!", "  1234 cafés — naïve\n\n\tfoo_bar(42)", "数据 �
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, default_model):
     """The default model's tokenizer as Hugging Face would store it."""
-    fields = GGUFReader(default_model_path()).fields
-    pieces, kinds, merges = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type", "merges"))
-    added = [{"id": i, "content": piece, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
-              "normalized": False} for i, (piece, kind) in enumerate(zip(pieces, kinds)) if kind == 3]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    data = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level]},
-            "post_processor": None, "decoder": byte_level,
-            "model": {"type": "BPE", "vocab": {piece: i for i, piece in enumerate(pieces)}, "merges": list(merges),
-                      "byte_fallback": False, "ignore_merges": False}}
+    data = tokenizer_json(GGUFReader(default_model_path()), [{"type": "Digits", "individual_digits": True}])
     path = tmp_path_factory.mktemp("tokenizer")
     (path / "tokenizer.json").write_text(json.dumps(data))
     (path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}))
