@@ -2,6 +2,7 @@
  * weight types run through random batches, cuts, panels, block sizes and thread counts, on every path; all
  * logits must have the bits of the sequence run alone in one piece. KV pages hold NaN before they are
  * written. */
+#include "util_folder.h"
 #include "util_session.h"
 
 #include "util/tiny_family.h"
@@ -99,14 +100,10 @@ static void run_alone(struct weights *w, const char *path, enum backend_dtype dt
     session_close(&s);
 }
 
-/* Takes the file. first_path: 0 for all paths of the machine. */
-static void check_file(void *file, size_t n, uint32_t n_vocab, enum backend_dtype dtype, size_t first_path) {
+/* first_path: 0 for all paths of the machine. */
+static void check_weights(struct weights *w, uint32_t n_vocab, enum backend_dtype dtype, size_t first_path) {
     struct texts t;
-    struct weights *w;
-    struct error err = {0};
     uint64_t seed = 99;
-    assert_non_null(file);
-    if (weights_open_memory(file, n, &w, &err)) fail_msg("%s", err.text);
     for (size_t i = 0; i < N_SEQS; i++) {
         t.tokens[i] = malloc(LENGTHS[i] * sizeof(uint32_t));
         t.alone[i] = malloc(LENGTHS[i] * n_vocab * sizeof(float));
@@ -133,6 +130,15 @@ static void check_file(void *file, size_t n, uint32_t n_vocab, enum backend_dtyp
         free(t.tokens[i]);
         free(t.alone[i]);
     }
+}
+
+/* Takes the file. */
+static void check_file(void *file, size_t n, uint32_t n_vocab, enum backend_dtype dtype, size_t first_path) {
+    struct weights *w;
+    struct error err = {0};
+    assert_non_null(file);
+    if (weights_open_memory(file, n, &w, &err)) fail_msg("%s", err.text);
+    check_weights(w, n_vocab, dtype, first_path);
     weights_close(w);
     free(file);
 }
@@ -206,12 +212,31 @@ static void families(void **state) {
         }
 }
 
+/* What only folders have: tensors in parts and of several types, rotation of halves, dynamic scaling. */
+static void folders(void **state) {
+    static const char *const variants[] = {"mixtral", "gpt-oss", "llama-dtypes", "llama-dynamic"};
+    struct folder_models f;
+    folder_models_open(&f);
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        const struct folder_model *m = folder_model(&f, variants[i]);
+        char folder[FOLDER_PATH_BYTES];
+        struct weights *w;
+        struct error err = {0};
+        folder_write(m, 1 + i % 2, folder);
+        if (weights_open(folder, &w, &err)) fail_msg("%s", err.text);
+        check_weights(w, m->n_vocab, i % 2 ? BACKEND_F32 : BACKEND_BF16, 1);
+        weights_close(w);
+        folder_remove(folder);
+    }
+    folder_models_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(float32),        cmocka_unit_test(bfloat16),
         cmocka_unit_test(float16),        cmocka_unit_test(q4_1_with_a_window),
         cmocka_unit_test(q8_0_with_yarn), cmocka_unit_test(q4_k_with_divisors),
-        cmocka_unit_test(families),
+        cmocka_unit_test(families),       cmocka_unit_test(folders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
