@@ -151,6 +151,8 @@ VARIANTS = {
     "gemma2": ("Gemma2", dict(sliding_window=40, query_pre_attn_scalar=16, attn_logit_softcapping=5.0,
                               final_logit_softcapping=3.0), {}),
     "gemma3": ("Gemma3", dict(sliding_window=40, query_pre_attn_scalar=16, num_hidden_layers=7, **GEMMA3_ROPE), {}),
+    "gemma3-wrapped": ("Gemma3", dict(sliding_window=40, query_pre_attn_scalar=24, num_hidden_layers=6, **GEMMA3_ROPE),
+                       dict(wrapped=True)),
     "gemma3-old": ("Gemma3", dict(sliding_window=40, query_pre_attn_scalar=24, num_hidden_layers=6, **GEMMA3_ROPE),
                    dict(old=True)),
     "phi3": ("Phi3", dict(sliding_window=100, head_dim=16), dict(old=True)),
@@ -198,6 +200,12 @@ def from_mxfp4(values):
     return out
 
 
+def wrapped(shapes):
+    """As the text model of one that also sees: longer names, and tensors that are not its own."""
+    out = {"language_model." + name: shape for name, shape in shapes.items()}
+    return {**out, "vision_tower.patches.weight": (4, 3, 2, 2, 2), "multi_modal_projector.norm.weight": (8,)}
+
+
 def make(variant, folder):
     kind, changes, options = VARIANTS[variant]
     cls = getattr(T, kind + "ForCausalLM")
@@ -209,6 +217,8 @@ def make(variant, folder):
     shapes = {k: tuple(v["shape"]) for k, v in header.items() if k != "__metadata__"}
     if options.get("mxfp4"):
         shapes = to_mxfp4(shapes)
+    if options.get("wrapped"):
+        shapes = wrapped(shapes)
     dtypes, names = options.get("dtypes", ["F32"]), sorted(shapes)
 
     def dtype_of(name, shape):
@@ -228,6 +238,12 @@ def make(variant, folder):
         model = cls(config).eval()
         state = {k: torch.from_numpy(np.array(v)) for k, v in from_mxfp4(values).items()}
         assert not any(model.load_state_dict(state, strict=False))
+    elif options.get("wrapped"):
+        model = cls(config).eval()
+        state = {k.removeprefix("language_model."): torch.from_numpy(np.array(v)) for k, v in values.items() if k[0] == "l"}
+        assert model.load_state_dict(state, strict=False).missing_keys == ["lm_head.weight"]
+        c = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": c,
+             "vision_config": {"model_type": "siglip_vision_model"}, "mm_tokens_per_image": 256}
     else:
         with open(os.path.join(folder, "config.json"), "w") as f:
             json.dump(c, f)
