@@ -178,6 +178,29 @@ static void add_halves(struct translation *tr, const char *name, const char *sec
     add_half(tr, second, t, t->dims[1] / 2, 1);
 }
 
+/* Columns first, first + step, ... of each of the matrices in t become the rows of a tensor. */
+static void add_columns(struct translation *tr, const char *name, const struct tensor *t, size_t first,
+                        size_t step) {
+    if (t->dims[0] % step || t->dims[3] != 1) {
+        fail(tr->r, QUIRE_EFORMAT, t, "its columns must come in pairs");
+        return;
+    }
+    struct tensor *out = add(tr, name, t);
+    struct tensor_parts *p = add_parts(tr->r, out, PIECES_COLUMNS, t->dims[2]);
+    if (!p) return;
+    out->dims[0] = t->dims[1];
+    out->dims[1] = t->dims[0] / step;
+    out->row_bytes = t->row_bytes / t->dims[0] * t->dims[1];
+    out->bytes = t->bytes / step;
+    p->n_rows = out->dims[1];
+    p->first = first;
+    p->step = step;
+    p->stride_bytes = t->row_bytes;
+    for (size_t e = 0; e < p->n; e++)
+        p->pieces[e] = (struct tensor_piece){.data = (const uint8_t *)t->data + e * t->dims[1] * t->row_bytes,
+                                             .file = tr->i_file};
+}
+
 /* Rows of two biases, whose elements take turns. */
 static void add_turns(struct translation *tr, const char *name, const struct tensor *t, size_t first) {
     struct tensor *out = add(tr, name, t);
@@ -335,11 +358,10 @@ static void translate_layers(struct translation *tr, const struct tensor *t, con
     }
     snprintf(name, sizeof name, "blk.%zu.%s", layer, rule->name ? rule->name : "");
     snprintf(second, sizeof second, "blk.%zu.%s", layer, rule->second ? rule->second : "");
-    bool turned = f->turned_experts && strstr(rest, "mlp.experts.") && strstr(rest, "_proj") &&
-                  (rule->op == HF_HALVES || !strcmp(rest, "mlp.experts.down_proj"));
-    if (turned) {
-        fail(tr->r, QUIRE_EUNSUPPORTED, t,
-             "experts of this family are supported as MXFP4 (gate_up_proj_blocks, down_proj_blocks) only");
+    bool unquantized = !strcmp(rest, "mlp.experts.gate_up_proj") || !strcmp(rest, "mlp.experts.down_proj");
+    if (f->turned_experts && unquantized) {
+        add_columns(tr, name, t, 0, rule->second ? 2 : 1);
+        if (rule->second && !tr->r->rc) add_columns(tr, second, t, 1, 2);
         return;
     }
     switch (rule->op) {

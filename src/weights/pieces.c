@@ -66,6 +66,26 @@ static int read_elements(const struct weights *w, const struct tensor *t, const 
     return rc;
 }
 
+/* As many rows at once as there are whole ones: a row of the file has something of each. */
+static int read_columns(const struct weights *w, const struct tensor *t, const struct tensor_piece *piece,
+                        size_t r, size_t at, size_t *n, uint8_t *dst, struct error *err) {
+    const struct tensor_parts *p = t->parts;
+    uint8_t raw[CHUNK_BYTES];
+    size_t size = tensor_type_info(t->type)->block_bytes, step = p->step * size;
+    size_t rows = at ? 1 : size_min(size_min(*n / t->row_bytes, p->n_rows - r), sizeof raw / step);
+    if (!rows) rows = 1;
+    size_t count = size_min(*n, t->row_bytes - at) / size; /* of each row; all of it if there are several */
+    int rc = 0;
+    for (size_t c = 0; c < count && !rc; c++) {
+        const uint8_t *from = piece->data + (at / size + c) * p->stride_bytes + p->first * size + r * step;
+        rc = read_from(w, piece->file, from, (rows - 1) * step + size, raw, err);
+        for (size_t i = 0; i < rows && !rc; i++)
+            memcpy(dst + i * t->row_bytes + c * size, raw + i * step, size);
+    }
+    *n = rows > 1 ? rows * t->row_bytes : count * size;
+    return rc;
+}
+
 int pieces_read(const struct weights *w, const struct tensor *t, size_t offset, size_t n, void *dst,
                 struct error *err) {
     const struct tensor_parts *p = t->parts;
@@ -78,6 +98,9 @@ int pieces_read(const struct weights *w, const struct tensor *t, size_t offset, 
         switch (p->kind) {
         case PIECES_ROWS: rc = read_rows(w, t, piece, row % p->n_rows, at, &got, out + done, err); break;
         case PIECES_MXFP4: rc = read_mxfp4(w, t, piece, row % p->n_rows, at, &got, out + done, err); break;
+        case PIECES_COLUMNS:
+            rc = read_columns(w, t, piece, row % p->n_rows, at, &got, out + done, err);
+            break;
         case PIECES_ELEMENTS: rc = read_elements(w, t, piece, at, &got, out + done, err); break;
         }
     }

@@ -54,9 +54,10 @@ const struct tensor_type_info *tensor_type_info(uint32_t type);
 /* A tensor that its file does not have in one piece: what each expert has, or what is mixed with another's.
  * Piece p holds rows [p * n_rows, (p + 1) * n_rows). */
 enum tensor_pieces {
-    PIECES_ROWS,    /* row r of a piece is the file's row first + step * r, counted from data */
-    PIECES_MXFP4,   /* likewise, with the blocks' scales apart; see pieces.c */
-    PIECES_ELEMENTS /* n_rows is 1: element i is the file's element first + step * i */
+    PIECES_ROWS,     /* row r of a piece is the file's row first + step * r, counted from data */
+    PIECES_MXFP4,    /* likewise, with the blocks' scales apart; see pieces.c */
+    PIECES_ELEMENTS, /* n_rows is 1: element i is the file's element first + step * i */
+    PIECES_COLUMNS   /* element c of row r is element first + step * r of the file's row c */
 };
 
 struct tensor_piece {
@@ -67,6 +68,7 @@ struct tensor_piece {
 struct tensor_parts {
     enum tensor_pieces kind;
     size_t n_rows, first, step;
+    size_t stride_bytes; /* PIECES_COLUMNS: from a row of the file to the next */
     size_t n;
     struct tensor_piece pieces[];
 };

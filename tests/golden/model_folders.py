@@ -130,6 +130,8 @@ LLAMA3 = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_ma
 GEMMA3_ROPE = {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
                                    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}
 
+GPT_OSS = dict(sliding_window=40, **MOE, **rope("yarn", factor=4.0, original_max_position_embeddings=128, truncate=False))
+
 # variant: (class, configuration, other options)
 VARIANTS = {
     "llama": ("Llama", {}, dict(old=True)),
@@ -167,8 +169,8 @@ VARIANTS = {
     "granitemoe": ("GraniteMoe", dict(**MOE, **GRANITE), {}),
     "granitemoeshared": ("GraniteMoeShared", dict(shared_intermediate_size=64, **MOE, **GRANITE), dict(old=True)),
     "smollm3": ("SmolLM3", dict(num_hidden_layers=5), {}),
-    "gpt-oss": ("GptOss", dict(sliding_window=40, **MOE,
-                               **rope("yarn", factor=4.0, original_max_position_embeddings=128, truncate=False)), dict(mxfp4=True)),
+    "gpt-oss": ("GptOss", GPT_OSS, {}),
+    "gpt-oss-mxfp4": ("GptOss", GPT_OSS, dict(mxfp4=True)),
 }
 
 

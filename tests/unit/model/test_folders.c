@@ -82,7 +82,7 @@ static void folders_agree_with_transformers(void **state) {
             print_message("%-18s %-6s %.1e of the largest logit, mean %.1e\n", m->variant, PATHS[p], largest,
                           mean);
             /* Products with MXFP4 round their inputs to 8 bits. */
-            if (!(strcmp(m->variant, "gpt-oss") ? largest <= 1e-4 : mean <= 1e-2))
+            if (!(strcmp(m->variant, "gpt-oss-mxfp4") ? largest <= 1e-4 : mean <= 1e-2))
                 fail_msg("%s: too far from transformers", m->variant);
             free(logits);
         }
@@ -94,7 +94,8 @@ static void folders_agree_with_transformers(void **state) {
 
 /* In which file tensors lie does not change a bit. */
 static void files_do_not_matter(void **state) {
-    static const char *const variants[] = {"mixtral", "gpt-oss", "granitemoeshared", "llama-dtypes"};
+    static const char *const variants[] = {"mixtral", "gpt-oss", "gpt-oss-mxfp4", "granitemoeshared",
+                                           "llama-dtypes"};
     struct folder_models f;
     folder_models_open(&f);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
@@ -116,10 +117,51 @@ static void files_do_not_matter(void **state) {
     folder_models_close(&f);
 }
 
+/* What a tensor in parts holds does not depend on how it is read: whole, or from block to block in any cut.
+ */
+static void check_cuts(const struct weights *w, const struct tensor *t, size_t *n_in_parts) {
+    size_t block = tensor_type_info(t->type)->block_bytes;
+    uint8_t *whole = malloc(t->bytes), *cut = malloc(t->bytes);
+    struct error err = {0};
+    assert_true(whole && cut);
+    assert_int_equal(weights_read(w, t, 0, t->bytes, whole, &err), 0);
+    for (size_t step = 1; step < 2000; step = step * 3 + 1) {
+        memset(cut, 0xa5, t->bytes);
+        for (size_t at = 0, n; at < t->bytes; at += n) {
+            n = t->bytes - at < step * block ? t->bytes - at : step * block;
+            assert_int_equal(weights_read(w, t, at, n, cut + at, &err), 0);
+        }
+        assert_memory_equal(cut, whole, t->bytes);
+    }
+    *n_in_parts += 1;
+    free(whole);
+    free(cut);
+}
+
+static void parts_in_any_cut(void **state) {
+    static const char *const variants[] = {"mixtral", "gpt-oss", "gpt-oss-mxfp4", "granitemoeshared"};
+    struct folder_models f;
+    folder_models_open(&f);
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        const struct folder_model *m = folder_model(&f, variants[i]);
+        char folder[FOLDER_PATH_BYTES];
+        size_t n = 0;
+        folder_write(m, 2, folder);
+        struct weights *w = open_folder(m->variant, folder);
+        for (size_t k = 0; k < weights_n_tensors(w); k++)
+            if (weights_tensor_at(w, k)->parts) check_cuts(w, weights_tensor_at(w, k), &n);
+        assert_true(n >= 4);
+        weights_close(w);
+        folder_remove(folder);
+    }
+    folder_models_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_agree_with_transformers),
         cmocka_unit_test(files_do_not_matter),
+        cmocka_unit_test(parts_in_any_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
