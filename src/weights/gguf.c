@@ -150,6 +150,7 @@ static int read_magic(struct reader *r) {
     const uint8_t *p = r->base;
     if (memcmp(p, "GGUF", 4)) {
         const char *what = what_else(p);
+        if (!what && p[8] == '{') what = "a safetensors file: name the folder that it is in";
         if (what) return error_set(r->err, QUIRE_EFORMAT, "not a GGUF file: it looks like %s", what);
         return error_set(r->err, QUIRE_EFORMAT,
                          "not a GGUF file: it begins with %02x %02x %02x %02x, not with \"GGUF\"", p[0], p[1],

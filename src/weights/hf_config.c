@@ -1,11 +1,10 @@
 /* config.json to metadata: what GGUF has for the same model. */
-#include "base/buf.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "weights/hf_impl.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- single keys ---- */
@@ -17,11 +16,10 @@ static bool is_neutral(const json_t *v) {
     return !json_is_true(v) && json_number_value(v) == 0;
 }
 
-static void fail_value(struct hf_reader *r, const char *name, const json_t *v, const char *allowed) {
-    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    hf_fail(r, QUIRE_EUNSUPPORTED, "%s = %.60s: not supported for %s, only %s is", name, text ? text : "?",
-            r->family->architecture, allowed);
-    free(text);
+static void unsupported(struct hf_reader *r, const char *name, const json_t *v, const char *allowed) {
+    char says[128];
+    snprintf(says, sizeof says, "not supported for %s, only %s is", r->family->architecture, allowed);
+    hf_fail_value(r, QUIRE_EUNSUPPORTED, name, v, says);
 }
 
 static bool is_word(const char *words, const char *s) {
@@ -32,13 +30,14 @@ static bool is_word(const char *words, const char *s) {
 }
 
 static void check_text(struct hf_reader *r, const struct hf_key *k, const json_t *v) {
-    if (v && !(json_is_string(v) && is_word(k->key, json_string_value(v)))) fail_value(r, k->name, v, k->key);
+    if (v && !(json_is_string(v) && is_word(k->key, json_string_value(v))))
+        unsupported(r, k->name, v, k->key);
 }
 
 static void check_number(struct hf_reader *r, const struct hf_key *k, const json_t *v) {
     char allowed[32];
     snprintf(allowed, sizeof allowed, "%g", k->preset);
-    if (v && json_number_value(v) != k->preset) fail_value(r, k->name, v, allowed);
+    if (v && json_number_value(v) != k->preset) unsupported(r, k->name, v, allowed);
 }
 
 static void read_real(struct hf_reader *r, const struct hf_key *k, const json_t *v) {
@@ -62,7 +61,7 @@ static void read_key(struct hf_reader *r, const struct hf_key *k) {
     case HF_FLAG: hf_put_bool(r, k->key, k->name, hf_flag(r, r->config, k->name, k->preset != 0)); break;
     case HF_TEXT: check_text(r, k, v); break;
     case HF_NONE:
-        if (v && !is_neutral(v)) fail_value(r, k->name, v, "0, false or nothing");
+        if (v && !is_neutral(v)) unsupported(r, k->name, v, "0, false or nothing");
         break;
     case HF_NUMBER: check_number(r, k, v); break;
     case HF_BIAS:

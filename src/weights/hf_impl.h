@@ -93,6 +93,8 @@ struct hf_reader {
 
 /* Sets r->rc: "config.json: NAME: ..." */
 void hf_fail(struct hf_reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* "NAME = VALUE: SAYS", the value as it is written, cut. */
+void hf_fail_value(struct hf_reader *r, int code, const char *name, const json_t *v, const char *says);
 int hf_no_memory(struct hf_reader *r);
 
 /* A key of an object; NULL also if it is null. */

@@ -43,10 +43,9 @@ json_t *hf_get(const json_t *object, const char *name) {
     return json_is_null(v) ? NULL : v;
 }
 
-/* The value as it is written, cut. */
-static void fail_value(struct hf_reader *r, const char *name, const json_t *v, const char *allowed) {
+void hf_fail_value(struct hf_reader *r, int code, const char *name, const json_t *v, const char *says) {
     char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    hf_fail(r, QUIRE_EFORMAT, "%s = %.60s: must be %s", name, text ? text : "?", allowed);
+    hf_fail(r, code, "%s = %.60s: %s", name, text ? text : "?", says);
     free(text);
 }
 
@@ -62,8 +61,8 @@ uint64_t hf_size(struct hf_reader *r, const json_t *object, const char *name, ui
     } else if (d >= 0 && d < 0x1p53 && d == floor(d) && d >= (double)min && d <= (double)max) {
         return (uint64_t)d;
     }
-    snprintf(allowed, sizeof allowed, "an integer from %" PRIu64 " to %" PRIu64, min, max);
-    fail_value(r, name, v, allowed);
+    snprintf(allowed, sizeof allowed, "must be an integer from %" PRIu64 " to %" PRIu64, min, max);
+    hf_fail_value(r, QUIRE_EFORMAT, name, v, allowed);
     return preset;
 }
 
@@ -71,7 +70,7 @@ double hf_real(struct hf_reader *r, const json_t *object, const char *name, doub
     const json_t *v = hf_get(object, name);
     if (!v || r->rc) return preset;
     if (json_is_number(v) && isfinite(json_number_value(v))) return json_number_value(v);
-    fail_value(r, name, v, "a finite number");
+    hf_fail_value(r, QUIRE_EFORMAT, name, v, "must be a finite number");
     return preset;
 }
 
@@ -79,7 +78,7 @@ bool hf_flag(struct hf_reader *r, const json_t *object, const char *name, bool p
     const json_t *v = hf_get(object, name);
     if (!v || r->rc) return preset;
     if (json_is_boolean(v)) return json_is_true(v);
-    fail_value(r, name, v, "true or false");
+    hf_fail_value(r, QUIRE_EFORMAT, name, v, "must be true or false");
     return preset;
 }
 

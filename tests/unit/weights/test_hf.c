@@ -314,6 +314,10 @@ static void indexes(void **state) {
     assert_int_equal(weights_n_files(w), 2);
     assert_string_equal(weights_tensor(w, "blk.0.attn_q.weight")->label, A);
     weights_close(w);
+    char path[FILE_FOLDER_BYTES + 32];
+    snprintf(path, sizeof path, "%s/%s", folder, one);
+    expect_error(weights_open(path, &w, &err), &err, QUIRE_EFORMAT,
+                 "a safetensors file: name the folder that it is in");
 }
 
 #define E(i, p) "model.layers.0.mlp.experts." i "." p "_proj.weight"
