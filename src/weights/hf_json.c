@@ -9,9 +9,43 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Integers of more digits than 64 bits hold become reals, which is what they stand for: tokenizers without a
+ * limit have a model_max_length of 10^30. The last two digits make room for an exponent. */
+static void shorten_integers(char *text, size_t n) {
+    bool in_string = false;
+    for (size_t i = 0, digits = 0; i <= n; i++) {
+        char c = i < n ? text[i] : 0;
+        if (c == '"') in_string = !in_string;
+        if (in_string && c == '\\') i++;
+        if (!in_string && c >= '0' && c <= '9') {
+            digits++;
+            continue;
+        }
+        bool part = c == '.' || c == 'e' || c == 'E' || c == '+' || (c == '-' && digits);
+        bool too_long = digits > 19 || (digits == 19 && memcmp(text + i - 19, "9223372036854775807", 19) > 0);
+        if (too_long && !part) memcpy(text + i - 2, "e2", 2);
+        digits = 0;
+        if (part) /* of a real: its other digits are as they are */
+            while (i + 1 < n && strchr("0123456789+-eE.", text[i + 1]) && text[i + 1]) i++;
+    }
+}
+
+static json_t *load(const char *text, size_t n, json_error_t *e) {
+    char *copy = malloc(n + 1);
+    if (!copy) {
+        *e = (json_error_t){.text[JSON_ERROR_TEXT_LENGTH - 1] = json_error_out_of_memory};
+        return NULL;
+    }
+    memcpy(copy, text, n);
+    shorten_integers(copy, n);
+    json_t *j = json_loadb(copy, n, JSON_REJECT_DUPLICATES, e);
+    free(copy);
+    return j;
+}
+
 int hf_json_parse(const char *text, size_t n, json_t **out, struct error *err) {
     json_error_t e;
-    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    *out = load(text, n, &e);
     if (!*out && json_error_code(&e) == json_error_out_of_memory)
         return error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!*out) return error_set(err, QUIRE_EFORMAT, "line %d, column %d: %s", e.line, e.column, e.text);

@@ -131,6 +131,31 @@ static void bad_lengths(void **state) {
     expect_error(hf_open_tensors(big, 50, &w, &err), &err, QUIRE_EFORMAT, "GGUF file");
 }
 
+/* ---- JSON ---- */
+
+static void long_integers(void **state) {
+    static const struct {
+        const char *text;
+        double value;
+    } cases[] = {
+        {"{\"a\":1000000000000000019884624838656}", 1e30}, /* as tokenizers without a limit have it */
+        {"{\"a\":-1000000000000000019884624838656 }", -1e30},
+        {"{\"x\":\"12345678901234567890\\\"1234567890123456789012\",\"a\":123456789012345678}",
+         123456789012345678.0},
+        {"{\"a\":1234567890123456789012.5e-3}", 1234567890123456789.0125},
+        {"{\"a\":0.1234567890123456789012345}", 0.1234567890123456789012345},
+        {"{\"a\":1e0000000000000000000000002}", 100}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct error err = {0};
+        json_t *j;
+        if (hf_json_parse(cases[i].text, strlen(cases[i].text), &j, &err)) fail_msg("%s", err.text);
+        double v = json_number_value(json_object_get(j, "a"));
+        assert_true(v / cases[i].value > 1 - 1e-15 && v / cases[i].value < 1 + 1e-15);
+        if (i == 2) assert_int_equal(json_string_length(json_object_get(j, "x")), 43);
+        json_decref(j);
+    }
+}
+
 /* ---- config.json ---- */
 
 #define SIZES                                                                                                \
@@ -398,6 +423,7 @@ int main(void) {
         cmocka_unit_test(bad_tensors),
         cmocka_unit_test(bad_lengths),
         cmocka_unit_test(bad_configs),
+        cmocka_unit_test(long_integers),
         cmocka_unit_test(configs_as_meant),
         IN_FOLDER(indexes),
         IN_FOLDER(wrong_tensors),
