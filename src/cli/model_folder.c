@@ -82,11 +82,17 @@ int folder_template(const char *folder, struct buf *out, struct error *err) {
 
 /* ---- tokens that end an answer ---- */
 
+/* An id that no token has cannot be generated; some files have the preset of their family. */
 static int add_stop(struct loaded_model *m, const json_t *id, const char *folder, const char *name,
-                    struct error *err) {
+                    struct log *log, struct error *err) {
     json_int_t v = json_integer_value(id);
-    if (!json_is_integer(id) || v < 0 || (size_t)v >= tokenizer_n_vocab(m->tokenizer))
-        return wrong(err, folder, name, "eos_token_id must be an id of the tokenizer, or a list of some");
+    if (!json_is_integer(id) || v < 0)
+        return wrong(err, folder, name, "eos_token_id must be an id, or a list of ids");
+    if ((uint64_t)v >= tokenizer_n_vocab(m->tokenizer)) {
+        log_write(log, LOG_WARN, "%s: eos_token_id %lld is no token of this model: ignored", name,
+                  (long long)v);
+        return 0;
+    }
     for (size_t i = 0; i < m->n_stop_tokens; i++)
         if (m->stop_tokens[i] == (uint32_t)v) return 0;
     if (m->n_stop_tokens == MAX_STOP_TOKENS)
@@ -96,17 +102,17 @@ static int add_stop(struct loaded_model *m, const json_t *id, const char *folder
 }
 
 static int add_stops(struct loaded_model *m, const json_t *v, const char *folder, const char *name,
-                     struct error *err) {
+                     struct log *log, struct error *err) {
     const json_t *id;
     size_t i;
     int rc = 0;
-    if (!json_is_array(v)) return add_stop(m, v, folder, name, err);
-    json_array_foreach(v, i, id) if (!rc) rc = add_stop(m, id, folder, name, err);
+    if (!json_is_array(v)) return add_stop(m, v, folder, name, log, err);
+    json_array_foreach(v, i, id) if (!rc) rc = add_stop(m, id, folder, name, log, err);
     return rc;
 }
 
 /* generation: may be NULL. */
-static int read_stops(struct loaded_model *m, const json_t *generation, const char *folder,
+static int read_stops(struct loaded_model *m, const json_t *generation, const char *folder, struct log *log,
                       struct error *err) {
     json_t *config = NULL;
     int64_t eos = tokenizer_eos(m->tokenizer);
@@ -114,10 +120,10 @@ static int read_stops(struct loaded_model *m, const json_t *generation, const ch
     int rc = 0;
     m->n_stop_tokens = 0;
     if (eos >= 0) m->stop_tokens[m->n_stop_tokens++] = (uint32_t)eos;
-    if (v && !json_is_null(v)) return add_stops(m, v, folder, "generation_config.json", err);
+    if (v && !json_is_null(v)) return add_stops(m, v, folder, "generation_config.json", log, err);
     rc = folder_json(folder, "config.json", &config, err);
     v = json_object_get(config, "eos_token_id");
-    if (!rc && v && !json_is_null(v)) rc = add_stops(m, v, folder, "config.json", err);
+    if (!rc && v && !json_is_null(v)) rc = add_stops(m, v, folder, "config.json", log, err);
     json_decref(config);
     return rc;
 }
@@ -179,7 +185,7 @@ int folder_generation(struct loaded_model *m, const struct engine_options *o, st
     json_t *g = NULL;
     int rc =
         strcmp(o->generation_config, "vllm") ? folder_json(folder, "generation_config.json", &g, err) : 0;
-    if (!rc) rc = read_stops(m, g, folder, err);
+    if (!rc) rc = read_stops(m, g, folder, log, err);
     if (!rc) rc = read_sampling(m, g, folder, err);
     if (!rc && g) tell(&m->sampling, log);
     json_decref(g);

@@ -70,8 +70,9 @@ def test_generation_config(source, servers, tmp_path):
         plain = server.ok("/v1/completions", {"prompt": PROMPTS[0], "return_token_ids": True})["choices"][0]
         assert plain["token_ids"] == ended[:6] and plain["finish_reason"] == "length"
         assert greedy(server, PROMPTS[0], max_tokens=24)["choices"][0]["token_ids"] == ended[:6]  # its limit is everyone's
-    path = hf_folder.write(tmp_path, source, generation_config_json={"eos_token_id": [2, ended[1]]})
+    path = hf_folder.write(tmp_path, source, generation_config_json={"eos_token_id": [2, ended[1], 10**6]})
     with Server(path, *KV) as server:
+        assert "eos_token_id 1000000 is no token of this model" in server.stderr()
         stopped = greedy(server, PROMPTS[0])["choices"][0]
         assert stopped["finish_reason"] == "stop" and len(stopped["token_ids"]) <= 2
     with Server(path, *KV, "--generation-config", "vllm") as server:
@@ -131,7 +132,7 @@ def test_what_is_refused(source, tmp_path):
         (dict(tokenizer_json="[]"), ["tokenizer.json"]),
         (dict(tokenizer_config_json={"eos_token": "<none>"}), ["eos_token", "<none>"]),
         (dict(generation_config_json={"temperature": -1}), ["generation_config.json: temperature must be a number from 0"]),
-        (dict(generation_config_json={"eos_token_id": [2, 10**6]}), ["generation_config.json: eos_token_id"]),
+        (dict(generation_config_json={"eos_token_id": [2, "x"]}), ["generation_config.json: eos_token_id"]),
         (dict(chat_template_json={"chat_template": 7}), ["chat_template.json: chat_template must be a string"]),
     ]
     for i, (files, says) in enumerate(cases):
