@@ -273,9 +273,8 @@ int cmd_serve(int argc, char **argv) {
     int n_args = 0;
     int rc = cli_options(
         "serve", "MODEL [options]",
-        "Serves MODEL (a GGUF file, a folder with one or with safetensors, or a known name) over an "
-        "OpenAI-compatible API.",
-        table, argc, argv, &n_args, &o, &state);
+        "Serves MODEL (a GGUF file, a model folder or a known name) over an OpenAI-compatible API.", table,
+        argc, argv, &n_args, &o, &state);
     if (rc >= 0) return rc;
     const char *argument = n_args ? argv[1] : o.model;
     struct log log = {stderr, level_of(o.log_level)};
