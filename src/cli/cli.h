@@ -48,10 +48,11 @@ int port_check(const char *host, uint16_t port, struct error *err);
 
 struct engine_options {
     const char *dtype, *policy, *cache_secret, *tokenizer, *tokenizer_pre, *chat_template, *cpu;
+    const char *runner, *pooling_type; /* NULL: it generates */
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, long_prefill, block_size, kv_bytes, seed,
         threads, max_queue;
     double memory_share;
-    bool prefix_caching, chunked_prefill;
+    bool prefix_caching, chunked_prefill, matryoshka;
 };
 
 /* Rows for a table whose values struct has a struct engine_options at `at`. */

@@ -13,7 +13,7 @@
 
 struct serve_options {
     struct engine_options engine;
-    const char *host, *cert, *key, *log_level, *config, *model;
+    const char *host, *cert, *key, *log_level, *config, *model, *task;
     int64_t port, shutdown_timeout, max_connections, max_body, max_logprobs, loops, workers, comment_s;
     struct option_list names, keys, origins;
     bool access_log;
@@ -28,6 +28,19 @@ static const struct option own_rows[] = {
      "Options as `name: value` lines; flags win over it."},
     {"model", OPTION_STRING, AT(model), "Server", "MODEL", NULL, 0, 0, NULL, NULL,
      "The model, if not given as an argument."},
+    {"runner", OPTION_CHOICE, AT(engine.runner), "Vectors", "RUNNER", "auto", 0, 0, "auto|generate|pooling",
+     NULL,
+     "What to open the model for: text, or vectors and scores; auto is pooling for encoders and for files "
+     "that name a pooling type."},
+    {"task", OPTION_CHOICE, AT(task), "Vectors", "TASK", "auto", 0, 0,
+     "auto|generate|embed|embedding|score|classify", NULL,
+     "Older spelling of --runner: all but auto and generate are pooling."},
+    {"pooling-type", OPTION_CHOICE, AT(engine.pooling_type), "Vectors", "TYPE", "auto", 0, 0,
+     "auto|mean|cls|last|rank", NULL,
+     "How the tokens' vectors become one; rank scores pairs with a cross-encoder's head. auto is what the "
+     "file says, else rank with a head, cls for other encoders and last for decoders."},
+    {"matryoshka", OPTION_BOOL, AT(engine.matryoshka), "Vectors", NULL, "false", 0, 0, NULL, NULL,
+     "The model's vectors may be cut: requests may ask for fewer dimensions."},
     {"host", OPTION_STRING, AT(host), "Server", "ADDRESS", "127.0.0.1", 0, 0, NULL, NULL,
      "Address or name to listen on; 0.0.0.0 or :: for all of IPv4 or IPv6."},
     {"port", OPTION_INT, AT(port), "Server", "N", "8000", 0, 65535, NULL, NULL,
@@ -70,8 +83,7 @@ static const struct option own_rows[] = {
     FIXED("quantization", "gguf"),
     FIXED("kv-cache-dtype", "auto"),
     FIXED("tokenizer-mode", "auto"),
-    FIXED("runner", "auto|generate"),
-    FIXED("task", "auto|generate"),
+    FIXED("convert", "auto"),
     FIXED("model-impl", "auto"),
     FIXED("generation-config", "auto|vllm"),
     FIXED("logprobs-mode", "raw_logprobs"),
@@ -112,12 +124,20 @@ static int check_readable(const char *flag, const char *path, struct error *err)
     return error_set(err, QUIRE_ENOTFOUND, "--%s %.200s cannot be read: %s", flag, path, strerror(errno));
 }
 
+static const char *runner_of_task(const char *task) {
+    return !strcmp(task, "auto") || !strcmp(task, "generate") ? task : "pooling";
+}
+
 /* What can be known to be wrong before the model is loaded. */
 static int check_options(const struct serve_options *o, struct error *err) {
     int64_t b = o->engine.block_size;
     if (b & (b - 1))
         return error_set(err, QUIRE_EINVAL, "--block-size is %d; allowed are 16, 32, 64, 128 and 256",
                          (int)b);
+    if (strcmp(o->task, "auto") && strcmp(o->engine.runner, "auto") &&
+        strcmp(o->engine.runner, runner_of_task(o->task)))
+        return error_set(err, QUIRE_EINVAL, "--task %s and --runner %s contradict each other", o->task,
+                         o->engine.runner);
     if (!o->cert != !o->key)
         return error_set(err, QUIRE_EINVAL, "--ssl-certfile and --ssl-keyfile go together");
     for (size_t i = 0; i < o->keys.n; i++)
@@ -290,6 +310,7 @@ int cmd_serve(int argc, char **argv) {
     } else if (check_options(&o, &err)) {
         rc = cli_fail("serve", &err);
     } else {
+        if (!strcmp(o.engine.runner, "auto")) o.engine.runner = runner_of_task(o.task);
         tame_malloc();
         block_signals(&signals);
         rc = serve_until_signal(&o, argument, &signals, &log, start_us);

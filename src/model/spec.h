@@ -56,6 +56,16 @@ struct model_experts {
     float scale;
 };
 
+/* How a sequence becomes one vector; GGUF's values. */
+enum model_pooling {
+    MODEL_POOL_NONE,
+    MODEL_POOL_MEAN,
+    MODEL_POOL_CLS, /* the first token's */
+    MODEL_POOL_LAST,
+    MODEL_POOL_RANK, /* the first token's through the head of a cross-encoder: scores */
+    MODEL_POOL_END
+};
+
 #define MODEL_MAX_LAYERS 512
 
 struct model_spec {
@@ -67,6 +77,10 @@ struct model_spec {
     float attn_soft_cap, final_soft_cap;            /* 0 when unused */
     bool tied_output, post_norms;
     bool qk_norm_rows; /* norms of queries and keys run over all heads of a row */
+    bool encoder; /* rows attend to their whole sequence; blocks take the stream as it is, which is normalised
+                     (LayerNorm) when they have been added. It has no logits */
+    size_t n_token_types, n_labels; /* of encoders; labels 0: no head */
+    enum model_pooling pooling;     /* as the file says, NONE: it does not */
     enum backend_activation activation;
     struct model_experts experts;
     struct model_rope ropes[MODEL_ROPES];
