@@ -25,7 +25,7 @@ void json_out_arr(struct json_out *j);
 void json_out_arr_end(struct json_out *j);
 void json_out_key(struct json_out *j, const char *key);
 void json_out_keyn(struct json_out *j, const char *key, size_t n); /* may hold NUL bytes */
-void json_out_str(struct json_out *j, const char *s); /* NUL-terminated; NULL writes null */
+void json_out_str(struct json_out *j, const char *s);              /* NUL-terminated; NULL writes null */
 void json_out_strn(struct json_out *j, const char *s, size_t n);
 void json_out_u64(struct json_out *j, uint64_t v);
 void json_out_i64(struct json_out *j, int64_t v);

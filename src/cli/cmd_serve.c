@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "model/spec.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -159,6 +160,11 @@ static void print_plan(const struct quire_info *info) {
                 info->memory[i].detail);
     fprintf(stderr, "\n%s, %s, %zu threads, %s, up to %zu tokens a sequence\n", info->family, info->cpu_path,
             info->n_threads, info->dtype_name, info->max_model_len);
+    if (info->pooling == QUIRE_POOLING_RANK)
+        fprintf(stderr, "scores of pairs of texts\n");
+    else if (info->pooling)
+        fprintf(stderr, "vectors of %zu numbers, pooling %s\n", info->vector_floats,
+                model_pooling_name((enum model_pooling)info->pooling));
 }
 
 /* Where this machine reaches what listens on all addresses. */
@@ -174,9 +180,22 @@ static bool is_plain(const char *name) {
     return true;
 }
 
-static void print_ready(const struct serve_options *o, const char *name, unsigned port, bool has_template,
-                        uint64_t start_us) {
-    const char *host = reachable(o->host);
+/* A route of what the model was opened for, and the fields of a request to it. */
+static const char *example_of(const struct loaded_model *m, const char **fields) {
+    enum quire_pooling pooling = quire_info(m->engine)->pooling;
+    *fields = "\"query\": \"Why is the sky blue?\", \"documents\": [\"Rayleigh scattering\", \"Bread\"]";
+    if (pooling == QUIRE_POOLING_RANK) return "rerank";
+    *fields = "\"input\": \"Why is the sky blue?\"";
+    if (pooling) return "embeddings";
+    *fields = "\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]";
+    if (m->chat_template) return "chat/completions";
+    *fields = "\"prompt\": \"The sky is\"";
+    return "completions";
+}
+
+static void print_ready(const struct serve_options *o, const char *name, unsigned port,
+                        const struct loaded_model *m, uint64_t start_us) {
+    const char *host = reachable(o->host), *fields, *route = example_of(m, &fields);
     bool v6 = strchr(host, ':') != NULL;
     char url[512];
     snprintf(url, sizeof url, "%s://%s%s%s:%u", o->cert ? "https" : "http", v6 ? "[" : "", host,
@@ -184,13 +203,10 @@ static void print_ready(const struct serve_options *o, const char *name, unsigne
     fprintf(
         stderr,
         "ready after %.2f s. Try:\n\n  curl %s%s/v1/%s -H 'Content-Type: application/json' %s\\\n    -d '{",
-        (double)(clock_us() - start_us) / 1e6, o->cert ? "-k " : "", url,
-        has_template ? "chat/completions" : "completions",
+        (double)(clock_us() - start_us) / 1e6, o->cert ? "-k " : "", url, route,
         o->keys.n ? "-H 'Authorization: Bearer KEY' " : "");
     if (is_plain(name)) fprintf(stderr, "\"model\": \"%s\", ", name);
-    fprintf(stderr, "%s}'\n\n",
-            has_template ? "\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]"
-                         : "\"prompt\": \"The sky is\"");
+    fprintf(stderr, "%s}'\n\n", fields);
     printf("ready %s\n", url);
     fflush(stdout);
 }
@@ -251,7 +267,7 @@ static int serve_until_signal(struct serve_options *o, const char *argument, sig
         loaded_model_close(&m);
         return cli_fail("serve", &err);
     }
-    print_ready(o, o->names.items[0], serve_port(s), m.chat_template != NULL, start_us);
+    print_ready(o, o->names.items[0], serve_port(s), &m, start_us);
     int sig = 0;
     sigwait(signals, &sig);
     log_write(log, LOG_INFO, "%s: draining for up to %d s", sig == SIGTERM ? "SIGTERM" : "SIGINT",

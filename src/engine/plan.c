@@ -59,19 +59,15 @@ static int check_config(const struct quire_config *c, struct error *err) {
 /* What the model is opened for; pooling types have the model's numbers. */
 static int resolve_pooling(const struct quire_config *c, const struct model_spec *spec,
                            enum model_pooling *out, struct error *err) {
-    bool wanted = c->runner == QUIRE_RUNNER_POOLING || c->pooling || spec->encoder || spec->pooling;
     *out = MODEL_POOL_NONE;
-    if (c->runner == QUIRE_RUNNER_GENERATE) {
-        if (spec->encoder)
-            return error_param(err, QUIRE_EUNSUPPORTED, "runner",
-                               "%s is an encoder: it makes vectors, not text (runner pooling)", spec->family);
-        if (c->pooling)
-            return error_param(err, QUIRE_EINVAL, "pooling-type", "pooling-type needs runner pooling");
-        return 0;
-    }
-    if (!wanted) return 0;
-    *out = c->pooling ? (enum model_pooling)c->pooling : spec->pooling;
-    if (!*out) *out = spec->n_labels ? MODEL_POOL_RANK : spec->encoder ? MODEL_POOL_CLS : MODEL_POOL_LAST;
+    if (c->runner == QUIRE_RUNNER_GENERATE && spec->encoder)
+        return error_param(err, QUIRE_EUNSUPPORTED, "runner",
+                           "%s is an encoder: it makes vectors, not text (runner pooling)", spec->family);
+    if (c->runner == QUIRE_RUNNER_GENERATE && c->pooling)
+        return error_param(err, QUIRE_EINVAL, "pooling-type", "pooling-type needs runner pooling");
+    if (c->runner == QUIRE_RUNNER_GENERATE) return 0;
+    *out = c->pooling ? (enum model_pooling)c->pooling
+                      : model_default_pooling(spec, c->runner == QUIRE_RUNNER_POOLING);
     if (*out == MODEL_POOL_RANK && spec->n_labels != 1)
         return error_param(err, QUIRE_EUNSUPPORTED, "pooling-type",
                            "pooling-type rank: the model has %zu output labels, a cross-encoder has 1",

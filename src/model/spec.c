@@ -201,6 +201,21 @@ int model_spec_read(const struct weights *w, struct model_spec *out, struct erro
     return rc ? rc : spec_check_tensors(&r, out);
 }
 
+enum model_pooling model_default_pooling(const struct model_spec *s, bool wanted) {
+    if (s->pooling) return s->pooling;
+    if (!s->encoder) return wanted ? MODEL_POOL_LAST : MODEL_POOL_NONE;
+    return s->n_labels ? MODEL_POOL_RANK : MODEL_POOL_CLS;
+}
+
+const char *model_pooling_name(enum model_pooling pooling) {
+    static const char *const names[] = {[MODEL_POOL_NONE] = "none",
+                                        [MODEL_POOL_MEAN] = "mean",
+                                        [MODEL_POOL_CLS] = "cls",
+                                        [MODEL_POOL_LAST] = "last",
+                                        [MODEL_POOL_RANK] = "rank"};
+    return names[pooling];
+}
+
 struct backend_kv_layout model_kv_layout(const struct model_spec *s, size_t block_tokens,
                                          enum backend_dtype dtype) {
     struct backend_kv_layout l = {.n_groups = s->n_kv_groups, .block_tokens = block_tokens, .dtype = dtype};

@@ -96,6 +96,12 @@ int model_spec_read(const struct weights *w, struct model_spec *out, struct erro
 /* The same of the keys alone, to look at files whose tensors may not be usable. */
 int model_spec_describe(const struct weights *w, struct model_spec *out, struct error *err);
 
+/* What a model makes when nothing else is asked for: NONE: text; else what its file says, or scores with a
+ * head, the first token's vector for other encoders and the last one's for decoders. wanted: vectors, in any
+ * case. */
+enum model_pooling model_default_pooling(const struct model_spec *spec, bool wanted);
+const char *model_pooling_name(enum model_pooling pooling); /* "none", "mean", ... */
+
 /* KV bytes of one token over all groups, and of one page; see backend_kv_layout. */
 struct backend_kv_layout model_kv_layout(const struct model_spec *spec, size_t block_tokens,
                                          enum backend_dtype dtype);

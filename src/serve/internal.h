@@ -162,7 +162,8 @@ struct call {
     struct request request;
     bool parsed; /* request must be freed */
     struct token_prompt *prompts;
-    size_t n_prompts, n_queries; /* of the prompts, those in front whose vectors are compared with the rest's */
+    size_t n_prompts,
+        n_queries; /* of the prompts, those in front whose vectors are compared with the rest's */
     struct answer *answers;
     size_t n_answers, n_finished;
     struct buf body; /* of handlers without generation: the finished answer */

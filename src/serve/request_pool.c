@@ -33,9 +33,8 @@ static int text_list(ARGS, struct request_prompt **out, size_t *n) {
     *n = many ? json_array_size(value) : 1;
     if (!*n) return error_param(err, QUIRE_EINVAL, name, "%s is an empty array", name);
     if (*n > REQUEST_MAX_STREAMS)
-        return error_param(err, QUIRE_EINVAL, name,
-                           "%s has %zu texts; at most %d are allowed in one request", name, *n,
-                           REQUEST_MAX_STREAMS);
+        return error_param(err, QUIRE_EINVAL, name, "%s has %zu texts; at most %d are allowed in one request",
+                           name, *n, REQUEST_MAX_STREAMS);
     *out = arena_array(&p->r->arena, *n, sizeof **out);
     if (!*out) return no_memory(err);
     for (size_t i = 0; i < *n; i++) {

@@ -26,9 +26,10 @@ int vectors_purpose(const struct serve *s, enum request_kind kind, struct error 
                          "this model was started to generate text; the operator can start it with "
                          "--runner pooling for vectors");
     if (kind == REQUEST_EMBEDDING && i->pooling == QUIRE_POOLING_RANK)
-        return error_set(err, QUIRE_EUNSUPPORTED,
-                         "this model scores pairs of texts: use /v1/rerank or /v1/score; the operator can start "
-                         "it with --pooling-type cls for embeddings");
+        return error_set(
+            err, QUIRE_EUNSUPPORTED,
+            "this model scores pairs of texts: use /v1/rerank or /v1/score; the operator can start "
+            "it with --pooling-type cls for embeddings");
     return 0;
 }
 
@@ -80,8 +81,7 @@ static int truncate_text(const struct builder *b, struct token_buf *ids, bool ad
 
 static int check_length(const struct builder *b, const char *name, size_t i, struct token_prompt *p) {
     p->n_tokens = p->ids.n;
-    if (!p->n_tokens)
-        return error_param(b->err, QUIRE_EINVAL, name, "%s[%zu] has no tokens", name, i);
+    if (!p->n_tokens) return error_param(b->err, QUIRE_EINVAL, name, "%s[%zu] has no tokens", name, i);
     return p->n_tokens > b->s->limits.max_model_len ? too_long(b, name, i, p->n_tokens, true) : 0;
 }
 
@@ -126,9 +126,9 @@ static int truncate_pair(const struct builder *b, struct token_buf *ids, struct 
 static int build_pair(const struct builder *b, const char *name, size_t i, struct token_prompt *out) {
     const struct request_prompt *q = &b->r->queries[b->r->n_queries > 1 ? i : 0], *d = &b->r->prompts[i];
     struct token_pair pair;
-    int rc = tokenizer_encode_pair(b->s->text.tokenizer, (struct text_span){q->text, q->len},
-                                   (struct text_span){d->text, d->len}, count_limit(b), &out->ids, &pair,
-                                   b->err);
+    int rc =
+        tokenizer_encode_pair(b->s->text.tokenizer, (struct text_span){q->text, q->len},
+                              (struct text_span){d->text, d->len}, count_limit(b), &out->ids, &pair, b->err);
     if (rc == QUIRE_ELIMIT) return too_long(b, name, i, count_limit(b), false);
     if (!rc) rc = truncate_pair(b, &out->ids, &pair);
     out->n_first = pair.n_first;
@@ -172,8 +172,8 @@ static void put_base64(struct json_out *j, const float *v, size_t n) {
     const uint8_t *bytes = (const uint8_t *)v;
     for (size_t i = 0, len = n * sizeof *v; i < len; i += 3) {
         size_t left = len - i;
-        uint32_t word = (uint32_t)bytes[i] << 16 | (left > 1 ? bytes[i + 1] : 0u) << 8 |
-                        (left > 2 ? bytes[i + 2] : 0u);
+        uint32_t word =
+            (uint32_t)bytes[i] << 16 | (left > 1 ? bytes[i + 1] : 0u) << 8 | (left > 2 ? bytes[i + 2] : 0u);
         char four[4] = {digits[word >> 18], digits[word >> 12 & 63], left > 1 ? digits[word >> 6 & 63] : '=',
                         left > 2 ? digits[word & 63] : '='};
         buf_append(&text, four, sizeof four);
