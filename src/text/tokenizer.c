@@ -106,8 +106,9 @@ int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, 
     bool habit = (t->pretok && t->pretok->add_bos) || t->family == &tokenizer_charbpe;
     t->add_bos = spec->add_bos_unset ? habit : spec->add_bos;
     t->add_eos = spec->add_eos_unset ? t->family == &tokenizer_unigram : spec->add_eos;
-    bool roberta = !spec->pipeline && t->family == &tokenizer_unigram && t->add_bos && t->add_eos;
-    if (roberta && t->bos >= 0 && t->eos >= 0) /* XLM-R (Conneau et al. 2020) */
+    bool pairs = t->family == &tokenizer_unigram || spec->sep >= 0;
+    bool roberta = !spec->pipeline && !t->pair.n && pairs && t->add_bos && t->add_eos;
+    if (roberta && t->bos >= 0 && t->eos >= 0) /* Liu et al. 2019; XLM-R, Conneau et al. 2020 */
         t->pair =
             (struct token_template){{t->bos, TEMPLATE_FIRST, t->eos, t->eos, TEMPLATE_SECOND, t->eos}, 6};
     *out = t;

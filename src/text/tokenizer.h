@@ -50,7 +50,8 @@ struct tokenizer_spec {
 
     /* The rest is for "llama", "t5" and "bert". */
     const float *scores;   /* [n_vocab] tokenizer.ggml.scores; NULL = none ("llama" and "t5" need them) */
-    int64_t cls, sep;      /* "bert": ids in front of and after each text, -1 = those of [CLS] and [SEP] */
+    int64_t cls, sep;      /* "bert": ids in front of and after each text, -1 = those of [CLS] and [SEP]; with
+                              sep, BOS and EOS around each text, others join pairs as RoBERTa does */
     bool no_space_prefix;  /* add_space_prefix is false: no space is put in front of a text */
     bool squeeze_spaces;   /* remove_extra_whitespaces */
     bool space_suffix;     /* the added space goes at the end */

@@ -62,11 +62,6 @@ static int unigram_create(struct tokenizer *t, const struct tokenizer_spec *spec
         rc = p ? pipeline_init(t, p, err)
                : sentencepiece_norm(t, spec, t->tail.n_nodes > 1 ? &t->tail : NULL, err);
     t->fuse_unk = p ? p->fuse_unk : true;
-    /* As RoBERTa joins two texts (Liu et al. 2019). */
-    int64_t sep = spec->sep >= 0 ? spec->sep : spec->eos;
-    if (!p && spec->bos >= 0 && spec->eos >= 0)
-        t->pair = (struct token_template){
-            {spec->bos, TEMPLATE_FIRST, spec->eos, sep, TEMPLATE_SECOND, spec->eos}, 6};
     return rc;
 }
 

@@ -47,16 +47,20 @@ static struct golden *golden_read(void) {
     return g;
 }
 
-static struct test_model model_of(const char *variant) {
+static struct test_model model_of_type(const char *variant, unsigned type) {
     size_t n;
     bool decoder = !strcmp(variant, "qwen3");
-    struct test_model m = {.data = decoder ? tiny_family_memory(variant, 0, GOLDEN_SEED, &n)
-                                           : tiny_encoder_memory(variant, 0, GOLDEN_SEED, &n)};
+    struct test_model m = {.data = decoder ? tiny_family_memory(variant, type, GOLDEN_SEED, &n)
+                                           : tiny_encoder_memory(variant, type, GOLDEN_SEED, &n)};
     struct error err;
     assert_non_null(m.data);
     if (weights_open_memory(m.data, n, &m.weights, &err)) fail_msg("%s", err.text);
     m.bytes = test_make_bytes(TINY_ENCODER_VOCAB);
     return m;
+}
+
+static struct test_model model_of(const char *variant) {
+    return model_of_type(variant, 0);
 }
 
 static struct quire_config config_of(const struct test_model *m, uint32_t pooling) {
@@ -196,12 +200,12 @@ static void run_setting(struct test_model *m, uint32_t pooling, enum quire_dtype
     quire_shutdown(e);
 }
 
-static void check_law(const char *variant, uint32_t pooling, enum quire_dtype dtype) {
+static void check_law(const char *variant, unsigned type, uint32_t pooling, enum quire_dtype dtype) {
     static const struct setting settings[] = {{1, 600, 1, 100, false, false}, {2, 2048, 8, 600, true, true},
                                               {4, 601, 3, 100, true, true},   {2, 64, 8, 60, true, false},
                                               {1, 1000, 64, 300, true, true}, {3, 4095, 16, 90, false, true}};
     static float first[N_REQUESTS][MAX_FLOATS], again[N_REQUESTS][MAX_FLOATS];
-    struct test_model m = model_of(variant);
+    struct test_model m = model_of_type(variant, type);
     for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {
         size_t n = 0;
         run_setting(&m, pooling, dtype, &settings[k], k ? again : first, &n);
@@ -214,16 +218,16 @@ static void check_law(const char *variant, uint32_t pooling, enum quire_dtype dt
 }
 
 static void law_of_encoders(void **state) {
-    check_law("bert", QUIRE_POOLING_MEAN, QUIRE_FLOAT32);
-    check_law("bert", QUIRE_POOLING_CLS, QUIRE_BFLOAT16);
-    check_law("cross", QUIRE_POOLING_RANK, QUIRE_FLOAT16);
-    check_law("xlmr", QUIRE_POOLING_NONE, QUIRE_BFLOAT16);
+    check_law("bert", 0, QUIRE_POOLING_MEAN, QUIRE_FLOAT32);
+    check_law("bert", 8, QUIRE_POOLING_CLS, QUIRE_BFLOAT16); /* Q8_0 */
+    check_law("cross", 0, QUIRE_POOLING_RANK, QUIRE_FLOAT16);
+    check_law("xlmr", 0, QUIRE_POOLING_NONE, QUIRE_BFLOAT16);
 }
 
 static void law_of_decoders(void **state) {
-    check_law("qwen3", QUIRE_POOLING_LAST, QUIRE_BFLOAT16);
-    check_law("qwen3", QUIRE_POOLING_MEAN, QUIRE_FLOAT32);
-    check_law("qwen3", QUIRE_POOLING_CLS, QUIRE_BFLOAT16);
+    check_law("qwen3", 3, QUIRE_POOLING_LAST, QUIRE_BFLOAT16); /* Q4_1 */
+    check_law("qwen3", 0, QUIRE_POOLING_MEAN, QUIRE_FLOAT32);
+    check_law("qwen3", 0, QUIRE_POOLING_CLS, QUIRE_BFLOAT16);
 }
 
 /* ---- what is made of a vector ---- */
