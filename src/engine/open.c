@@ -132,6 +132,7 @@ static int create_parts(struct quire_engine *e, const struct quire_config *c, st
                                   .max_model_len = p->max_model_len,
                                   .max_live = p->max_live,
                                   .chunked = p->chunked,
+                                  .in_one_step = e->spec.encoder,
                                   .by_priority = c->policy == QUIRE_PRIORITY,
                                   .cache = &e->cache,
                                   .blocked = is_blocked};

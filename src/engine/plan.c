@@ -258,12 +258,21 @@ static int too_large(const struct quire_engine *e, const struct quire_config *c,
         (double)allowed / MIB, c->memory_share, m->limited_by);
 }
 
-/* As many pages as the memory share leaves, no more than max_num_seqs full sequences need. */
+/* The most pages that can be in use: those of full sequences, or where each is computed in one step those of
+ * a step. */
+static size_t most_pages(const struct quire_engine *e) {
+    const struct plan *p = &e->plan;
+    size_t one = kv_peak_blocks(&e->cache, p->max_model_len), most;
+    if (!size_mul(one, p->max_num_seqs, &most) || most >= (size_t)1 << 31) most = ((size_t)1 << 31) - 1;
+    if (e->spec.encoder) most = size_min(most, p->max_num_batched_tokens / p->block_tokens + p->max_num_seqs);
+    return size_max(most, one);
+}
+
+/* As many pages as the memory share leaves, no more than can be in use. */
 static int size_pool(struct quire_engine *e, const struct quire_config *c, struct need *n,
                      const struct meminfo *m, struct error *err) {
     struct plan *p = &e->plan;
-    size_t one = kv_peak_blocks(&e->cache, p->max_model_len), most;
-    if (!size_mul(one, p->max_num_seqs, &most) || most >= (size_t)1 << 31) most = ((size_t)1 << 31) - 1;
+    size_t one = kv_peak_blocks(&e->cache, p->max_model_len), most = most_pages(e);
     uint64_t allowed = (uint64_t)((double)m->available_bytes * c->memory_share);
     uint64_t fixed = fixed_bytes(n) - n->resident;
     /* The pool's own tables grow with it: a page costs its bytes and its share of them. */
