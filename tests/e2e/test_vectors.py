@@ -4,12 +4,13 @@ Hugging Face's tokenizers and whose numbers come from numpy; and on a decoder.""
 import base64
 import json
 import math
+import os
 
 import numpy as np
 import openai
 import pytest
 from encoders import CONTEXT, WIDTH, encoder_file
-from harness import Server, at_once, run
+from harness import ROOT, Server, at_once, run
 
 TEXTS = ["the cat sat on the mat", "Dogs!", "", "the sky is blue, the cat is red", "zzz 99 é 中 x", "a " * 100]
 DOCUMENTS = ["the sky is blue", "a red cat", "the dog sat on the mat", "blue skies", "1-2-3"]
@@ -280,6 +281,18 @@ def test_figures(bert):
     assert after["vllm:prompt_tokens_total"] - before["vllm:prompt_tokens_total"] == n
     assert after[("vllm:request_success_total", "stop")] - before[("vllm:request_success_total", "stop")] == len(TEXTS)
     assert after["vllm:generation_tokens_total"] == before["vllm:generation_tokens_total"]
+
+
+def test_minilm():
+    """The real model, as sentence-transformers gives it (tests/golden/encoder_minilm.py)."""
+    path = os.environ.get("QUIRE_TEST_MINILM")
+    if not path:
+        pytest.skip("no model: QUIRE_TEST_MINILM=FILE, made by tests/golden/encoder_gguf.py")
+    golden = json.loads((ROOT / "tests/data/model/minilm.json").read_text())
+    for dtype, most in (("float32", 1e-5), ("bfloat16", 2e-2)):
+        with Server(path, "--dtype", dtype) as server:
+            got = embed(server, golden["texts"], truncate_prompt_tokens=-1)
+            assert np.abs(np.array(got) - np.array(golden["vectors"])).max() < most
 
 
 def test_inspect():
