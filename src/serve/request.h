@@ -123,7 +123,6 @@ int request_parse_stop_ids(struct request_parser *p, const char *name, const jso
                            struct error *err);
 int request_parse_bias(struct request_parser *p, const char *name, const json_t *value, struct error *err);
 /* request_pool.c */
-int request_parse_input(struct request_parser *p, const char *name, const json_t *value, struct error *err);
 int request_parse_query(struct request_parser *p, const char *name, const json_t *value, struct error *err);
 int request_parse_documents(struct request_parser *p, const char *name, const json_t *value,
                             struct error *err);

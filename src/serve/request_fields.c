@@ -303,7 +303,7 @@ const struct request_field request_fields[] = {
     {"model", ALL, parse_model, "string", "one of the served names; the first one if absent"},
     {"prompt", REQUEST_COMPLETION | REQUEST_TOKENIZE, request_parse_prompt,
      "string, ids or arrays of them (completions); string (tokenize)", "not empty; at most 1024 prompts x n"},
-    {"input", REQUEST_EMBEDDING, request_parse_input, "string, ids or arrays of them", "up to 1024"},
+    {"input", REQUEST_EMBEDDING, request_parse_prompt, "string, ids or arrays of them", "up to 1024"},
     {"query", REQUEST_RERANK, request_parse_query, "string", "what the documents are ranked for"},
     {"text_1", REQUEST_SCORE, request_parse_text_1, "string or array", "1 text, or as many as text_2"},
     {"text_2", REQUEST_SCORE, request_parse_text_2, "string or array", "up to 1023 texts"},

@@ -12,10 +12,6 @@ static int no_memory(struct error *err) {
     return error_set(err, QUIRE_ENOMEM, "out of memory while reading the request");
 }
 
-int request_parse_input(ARGS) {
-    return request_parse_prompt(p, name, value, err);
-}
-
 /* A text as such, or as Cohere and Jina also write it: {"text": "..."}. */
 static int one_text(const char *name, size_t index, const json_t *v, struct request_prompt *out,
                     struct error *err) {

@@ -2,7 +2,7 @@
 
     python encoder_gguf.py FOLDER OUT.gguf
 
-Needs numpy, safetensors, gguf and tokenizers. Handles BertModel with a WordPiece tokenizer.json, float32.
+Needs numpy, safetensors and gguf. Handles BertModel with a WordPiece tokenizer.json, float32.
 """
 
 import json
