@@ -36,11 +36,27 @@ struct quire_token_bytes {
 enum quire_policy { QUIRE_FCFS, QUIRE_PRIORITY };
 enum quire_dtype { QUIRE_BFLOAT16, QUIRE_FLOAT16, QUIRE_FLOAT32 };
 
+/* What a model is opened for: answers, or a vector for each prompt. */
+enum quire_runner { QUIRE_RUNNER_AUTO, QUIRE_RUNNER_GENERATE, QUIRE_RUNNER_POOLING };
+
+/* How the tokens' vectors become one: their mean, that of the first or the last token, or the first one's through the
+ * head of a cross-encoder, which makes a score of it. */
+enum quire_pooling {
+    QUIRE_POOLING_NONE, /* in a configuration: as the model file says */
+    QUIRE_POOLING_MEAN,
+    QUIRE_POOLING_CLS,
+    QUIRE_POOLING_LAST,
+    QUIRE_POOLING_RANK
+};
+
 struct quire_config {
     const struct weights *weights;              /* must outlive the engine */
     const struct quire_token_bytes *token_bytes; /* must outlive the engine; NULL: no stop strings */
     const uint32_t *stop_tokens;                /* end-of-sequence ids of the model; must outlive the engine */
     size_t n_stop_tokens;
+    enum quire_runner runner;      /* auto: pooling for encoders and where the file or `pooling` names a type */
+    enum quire_pooling pooling;
+    bool matryoshka;               /* a part of a vector is one, too: requests may ask for fewer dimensions */
     enum quire_dtype dtype;        /* activations, KV and unquantized weights */
     size_t max_model_len;          /* tokens of prompt and answer together; 0 = the model's own */
     size_t max_num_seqs;           /* sequences in one step */
@@ -74,6 +90,9 @@ struct quire_info {
     const char *cpu_path;    /* "ref", "avx2", "avx512", ... */
     const char *dtype_name, *family;
     size_t n_vocab, n_threads, max_model_len, model_context_len, block_tokens, n_blocks, kv_bytes_per_token;
+    enum quire_pooling pooling; /* NONE: opened to generate */
+    size_t vector_floats;       /* of a vector; 1: a score */
+    bool encoder;               /* cannot generate */
     struct quire_memory_row memory[QUIRE_MEMORY_ROWS];
 };
 
@@ -146,6 +165,10 @@ struct quire_request {
     int32_t priority;       /* smaller runs first, under QUIRE_PRIORITY */
     const char *adapter, *cache_salt; /* NULL = none */
     bool skip_prefix_cache; /* do not read from it */
+    bool pool;         /* the prompt's vector is wanted; `sampling` is not read */
+    bool raw_vector;   /* as the model gives it; else scaled to length 1, a score to 1 / (1 + exp(-score)) */
+    size_t dimensions; /* of the vector: so many of its first, before it is scaled; 0 = all */
+    size_t n_first;    /* tokens of the first of two texts in the prompt; 0 = it is one text */
     const struct quire_constraint *constraint; /* NULL = none; destroyed by the engine */
     const struct quire_waker *waker;           /* must outlive the engine; may be NULL */
 };
@@ -158,7 +181,7 @@ int quire_submit(struct quire_engine *engine, const struct quire_request *reques
 
 enum quire_finish {
     QUIRE_RUNNING = 0,
-    QUIRE_STOP,   /* end-of-sequence, stop token or stop string */
+    QUIRE_STOP,   /* end-of-sequence, stop token or stop string; the vector is there */
     QUIRE_LENGTH, /* max_tokens or max_model_len */
     QUIRE_ABORT,  /* cancelled, or the engine is stopping */
     QUIRE_FAILED  /* see error */
@@ -192,6 +215,9 @@ int quire_wait(struct quire_stream *stream, struct quire_event *event, uint64_t 
 /* Scores of prompt tokens 1 … n_prompt - 1 (the first has none), complete once the first event has come (unless that is
  * an abort or failure): [0] is the prompt token itself, [1 .. *n) the top list. NULL if not asked for. */
 const struct quire_logprob *quire_prompt_logprobs(const struct quire_stream *stream, size_t position, size_t *n);
+
+/* The vector, once the last event of a request for one has come and is QUIRE_STOP; else NULL. The stream's. */
+const float *quire_vector(const struct quire_stream *stream, size_t *n);
 
 struct quire_usage {
     size_t prompt_tokens, cached_tokens, completion_tokens, preemptions;

@@ -55,8 +55,10 @@ struct backend_kv_layout {
 struct backend_attention {
     size_t group, layer; /* KV group, and index of the layer within it */
     size_t n_heads, n_kv_heads, head_dim;
-    float scale, soft_cap;              /* soft_cap 0 = none */
-    size_t window;                      /* positions attended, the own one included; 0 = all */
+    float scale, soft_cap; /* soft_cap 0 = none */
+    size_t window;         /* positions attended, the own one included; 0 = all */
+    bool bidirectional;    /* a row attends to its whole sequence, whose rows are all in the batch and stored;
+                              without a window */
     const struct backend_buffer *sinks; /* [n_heads] or NULL: one more score of each head, see kern.h */
 };
 
@@ -73,8 +75,9 @@ struct backend_rope {
 
 enum backend_activation {
     BACKEND_SWIGLU,
-    BACKEND_GEGLU,         /* tanh form */
-    BACKEND_SWIGLU_CLAMPED /* GPT-OSS, see below and kern.h */
+    BACKEND_GEGLU,          /* tanh form */
+    BACKEND_SWIGLU_CLAMPED, /* GPT-OSS, see below and kern.h */
+    BACKEND_GELU            /* exact form, of x alone: there is no up */
 };
 #define BACKEND_CLAMPED_ALPHA 1.702f
 #define BACKEND_CLAMPED_LIMIT 7.0f
@@ -85,7 +88,8 @@ struct backend_input {
     const struct backend_buffer *x;    /* [n_rows][width] */
     const struct backend_buffer *norm; /* [width] or NULL: weights of an RMS norm that x goes through */
     float norm_eps;
-    const struct backend_buffer *up; /* [n_rows][width] or NULL: the input is activation(x) * up */
+    const struct backend_buffer *up; /* [n_rows][width] or NULL: the input is activation(x) * up, or with
+                                        BACKEND_GELU, which has no up, activation(x) */
     enum backend_activation activation;
 };
 
@@ -94,6 +98,12 @@ struct backend_residual {
     const struct backend_buffer *norm; /* [width] or NULL: weights of an RMS norm */
     float norm_eps, scale;
     const struct backend_buffer *gate; /* [n_rows] or NULL */
+};
+
+/* A norm of rows: LayerNorm, or without a bias RMS norm. */
+struct backend_norm {
+    const struct backend_buffer *weight, *bias; /* [width] */
+    float eps;
 };
 
 enum backend_gating {
@@ -170,6 +180,13 @@ struct backend_ops {
                     const struct backend_buffer *logits, const struct backend_input *input, size_t n_rows);
     void (*residual)(struct backend *b, struct backend_buffer *y, const struct backend_buffer *x,
                      const struct backend_residual *r, size_t n_rows, size_t width);
+    void (*normalise)(struct backend *b, struct backend_buffer *y, const struct backend_norm *norm,
+                      size_t n_rows, size_t width);
+    /* dst row dst_row = src rows [first_row, first_row + n_rows), added up one after the other from 0, or
+     * with `add` from what is there: cut into several calls, a sum is the same bits. */
+    void (*sum_rows)(struct backend *b, struct backend_buffer *dst, size_t dst_row,
+                     const struct backend_buffer *src, size_t first_row, size_t n_rows, size_t width,
+                     bool add);
     /* y = cap * tanh(y / cap) */
     void (*soft_cap)(struct backend *b, struct backend_buffer *y, float cap, size_t n_rows, size_t width);
     /* Norms and rotates q and k in place, then stores k and v of each row in its slot. */

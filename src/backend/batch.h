@@ -16,6 +16,9 @@ struct batch_seq {
     size_t first_row, n_rows;
     uint32_t first_position; /* logical position of first_row */
     const uint32_t *table[BATCH_MAX_GROUPS];
+    /* For models that make a vector of a sequence: */
+    uint32_t pool_row; /* where it is gathered */
+    uint32_t n_first;  /* positions from here on have token type 1; 0 = none */
 };
 
 struct batch {

@@ -103,27 +103,42 @@ void json_out_i64(struct json_out *j, int64_t v) {
     json_out_u64(j, 0 - (uint64_t)v);
 }
 
-/* 15 digits survive text -> double -> text for normal numbers, so if fewer are enough, %.15g shows just
- * those; 17 are always enough. Subnormal numbers carry fewer digits and are tried from one digit on. */
-static int print_shortest(char *text, size_t cap, double v) {
-    int n = 0;
-    for (int digits = fabs(v) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
-        n = snprintf(text, cap, "%.*g", digits, v);
-        if (strtod(text, NULL) == v) break;
-    }
-    return n;
+/* A locale of the host program may write the point otherwise. */
+static void put_number(struct json_out *j, char *text, int n) {
+    for (int i = 0; i < n; i++)
+        if (!strchr("0123456789+-e", text[i])) text[i] = '.';
+    json_out_raw(j, text, (size_t)n);
 }
 
+/* 15 digits survive text -> double -> text for normal numbers, so if fewer are enough, %.15g shows just
+ * those; 17 are always enough. Subnormal numbers carry fewer digits and are tried from one digit on. */
 void json_out_f64(struct json_out *j, double v) {
     char text[40];
+    int n = 0;
     if (!isfinite(v)) {
         json_out_null(j);
         return;
     }
-    int n = print_shortest(text, sizeof text, v);
-    for (int i = 0; i < n; i++) /* a locale of the host program may write the point otherwise */
-        if (!strchr("0123456789+-e", text[i])) text[i] = '.';
-    json_out_raw(j, text, (size_t)n);
+    for (int digits = fabs(v) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
+        n = snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v) break;
+    }
+    put_number(j, text, n);
+}
+
+/* Likewise from 6 to 9 digits. */
+void json_out_f32(struct json_out *j, float v) {
+    char text[40];
+    int n = 0;
+    if (!isfinite(v)) {
+        json_out_null(j);
+        return;
+    }
+    for (int digits = fabsf(v) < FLT_MIN ? 1 : 6; digits <= 9; digits++) {
+        n = snprintf(text, sizeof text, "%.*g", digits, (double)v);
+        if (strtof(text, NULL) == v) break;
+    }
+    put_number(j, text, n);
 }
 
 void json_out_bool(struct json_out *j, bool v) {

@@ -25,11 +25,12 @@ void json_out_arr(struct json_out *j);
 void json_out_arr_end(struct json_out *j);
 void json_out_key(struct json_out *j, const char *key);
 void json_out_keyn(struct json_out *j, const char *key, size_t n); /* may hold NUL bytes */
-void json_out_str(struct json_out *j, const char *s); /* NUL-terminated; NULL writes null */
+void json_out_str(struct json_out *j, const char *s);              /* NUL-terminated; NULL writes null */
 void json_out_strn(struct json_out *j, const char *s, size_t n);
 void json_out_u64(struct json_out *j, uint64_t v);
 void json_out_i64(struct json_out *j, int64_t v);
 void json_out_f64(struct json_out *j, double v); /* shortest text that reads back to the same double */
+void json_out_f32(struct json_out *j, float v);  /* likewise to the same float */
 void json_out_bool(struct json_out *j, bool v);
 void json_out_null(struct json_out *j);
 void json_out_raw(struct json_out *j, const char *text, size_t n); /* a finished JSON value */

@@ -17,6 +17,12 @@ typedef void row_kernel(const struct row *r);
 static void run_norm(const struct row *r) {
     r->kern->rms_norm(r->y, r->x, r->w, r->n, 1e-5f);
 }
+static void run_layer_norm(const struct row *r) {
+    r->kern->layer_norm(r->y, r->x, r->w, r->w, r->n, 1e-5f);
+}
+static void run_gelu(const struct row *r) {
+    r->kern->gelu(r->y, r->x, r->n);
+}
 static void run_swiglu(const struct row *r) {
     r->kern->swiglu(r->y, r->x, r->w, r->n);
 }
@@ -60,7 +66,9 @@ static const struct row_case {
     size_t n, reads; /* elements, and floats read for each, once */
 } CASES[] = {
     {"rms_norm", run_norm, 1536, 2},
+    {"layer_norm", run_layer_norm, 768, 2},
     {"swiglu", run_swiglu, 8960, 2},
+    {"gelu", run_gelu, 3072, 1},
     {"rope, interleaved", run_rope_pairs, 64, 2},
     {"rope, halves", run_rope_halves, 128, 2},
     {"add", run_add, 1536, 2},

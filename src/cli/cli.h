@@ -33,8 +33,8 @@ int cli_options(const char *command, const char *usage, const char *about, const
 
 /* ---- model_find.c ---- */
 
-/* A file, a folder, a known name or a hub id to a path; malloc'd. What is not in the cache is pulled first, with
- * progress on standard error. */
+/* A file, a folder, a known name or a hub id to a path; malloc'd. What is not in the cache is pulled first,
+ * with progress on standard error. */
 int model_find(const char *argument, char **path, struct error *err);
 
 /* As model_find for a known name or a hub id, and a hub is asked what its id means now. */
@@ -50,10 +50,11 @@ int port_check(const char *host, uint16_t port, struct error *err);
 struct engine_options {
     const char *dtype, *policy, *cache_secret, *tokenizer, *tokenizer_pre, *chat_template, *cpu,
         *generation_config;
+    const char *runner, *pooling_type; /* NULL: it generates */
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, long_prefill, block_size, kv_bytes, seed,
         threads, max_queue;
     double memory_share;
-    bool prefix_caching, chunked_prefill;
+    bool prefix_caching, chunked_prefill, matryoshka;
 };
 
 /* Rows for a table whose values struct has a struct engine_options at `at`. */

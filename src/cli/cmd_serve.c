@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "model/spec.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -13,7 +14,7 @@
 
 struct serve_options {
     struct engine_options engine;
-    const char *host, *cert, *key, *log_level, *config, *model;
+    const char *host, *cert, *key, *log_level, *config, *model, *task;
     int64_t port, shutdown_timeout, max_connections, max_body, max_logprobs, loops, workers, comment_s;
     struct option_list names, keys, origins;
     bool access_log;
@@ -28,6 +29,19 @@ static const struct option own_rows[] = {
      "Options as `name: value` lines; flags win over it."},
     {"model", OPTION_STRING, AT(model), "Server", "MODEL", NULL, 0, 0, NULL, NULL,
      "The model, if not given as an argument."},
+    {"runner", OPTION_CHOICE, AT(engine.runner), "Vectors", "RUNNER", "auto", 0, 0, "auto|generate|pooling",
+     NULL,
+     "What to open the model for: text, or vectors and scores; auto is pooling for encoders and for files "
+     "that name a pooling type."},
+    {"task", OPTION_CHOICE, AT(task), "Vectors", "TASK", "auto", 0, 0,
+     "auto|generate|embed|embedding|score|classify", NULL,
+     "Older spelling of --runner: all but auto and generate are pooling."},
+    {"pooling-type", OPTION_CHOICE, AT(engine.pooling_type), "Vectors", "TYPE", "auto", 0, 0,
+     "auto|mean|cls|last|rank", NULL,
+     "How the tokens' vectors become one; rank scores pairs with a cross-encoder's head. auto is what the "
+     "file says, else rank with a head, cls for other encoders and last for decoders."},
+    {"matryoshka", OPTION_BOOL, AT(engine.matryoshka), "Vectors", NULL, "false", 0, 0, NULL, NULL,
+     "The model's vectors may be cut: requests may ask for fewer dimensions."},
     {"host", OPTION_STRING, AT(host), "Server", "ADDRESS", "127.0.0.1", 0, 0, NULL, NULL,
      "Address or name to listen on; 0.0.0.0 or :: for all of IPv4 or IPv6."},
     {"port", OPTION_INT, AT(port), "Server", "N", "8000", 0, 65535, NULL, NULL,
@@ -70,8 +84,7 @@ static const struct option own_rows[] = {
     FIXED("quantization", "gguf"),
     FIXED("kv-cache-dtype", "auto"),
     FIXED("tokenizer-mode", "auto"),
-    FIXED("runner", "auto|generate"),
-    FIXED("task", "auto|generate"),
+    FIXED("convert", "auto"),
     FIXED("model-impl", "auto"),
     FIXED("logprobs-mode", "raw_logprobs"),
     FIXED("chat-template-content-format", "auto|string"),
@@ -111,12 +124,20 @@ static int check_readable(const char *flag, const char *path, struct error *err)
     return error_set(err, QUIRE_ENOTFOUND, "--%s %.200s cannot be read: %s", flag, path, strerror(errno));
 }
 
+static const char *runner_of_task(const char *task) {
+    return !strcmp(task, "auto") || !strcmp(task, "generate") ? task : "pooling";
+}
+
 /* What can be known to be wrong before the model is loaded. */
 static int check_options(const struct serve_options *o, struct error *err) {
     int64_t b = o->engine.block_size;
     if (b & (b - 1))
         return error_set(err, QUIRE_EINVAL, "--block-size is %d; allowed are 16, 32, 64, 128 and 256",
                          (int)b);
+    if (strcmp(o->task, "auto") && strcmp(o->engine.runner, "auto") &&
+        strcmp(o->engine.runner, runner_of_task(o->task)))
+        return error_set(err, QUIRE_EINVAL, "--task %s and --runner %s contradict each other", o->task,
+                         o->engine.runner);
     if (!o->cert != !o->key)
         return error_set(err, QUIRE_EINVAL, "--ssl-certfile and --ssl-keyfile go together");
     for (size_t i = 0; i < o->keys.n; i++)
@@ -138,6 +159,11 @@ static void print_plan(const struct quire_info *info) {
                 info->memory[i].detail);
     fprintf(stderr, "\n%s, %s, %zu threads, %s, up to %zu tokens a sequence\n", info->family, info->cpu_path,
             info->n_threads, info->dtype_name, info->max_model_len);
+    if (info->pooling == QUIRE_POOLING_RANK)
+        fprintf(stderr, "scores of pairs of texts\n");
+    else if (info->pooling)
+        fprintf(stderr, "vectors of %zu numbers, pooling %s\n", info->vector_floats,
+                model_pooling_name((enum model_pooling)info->pooling));
 }
 
 /* Where this machine reaches what listens on all addresses. */
@@ -153,9 +179,22 @@ static bool is_plain(const char *name) {
     return true;
 }
 
-static void print_ready(const struct serve_options *o, const char *name, unsigned port, bool has_template,
-                        uint64_t start_us) {
-    const char *host = reachable(o->host);
+/* A route of what the model was opened for, and the fields of a request to it. */
+static const char *example_of(const struct loaded_model *m, const char **fields) {
+    enum quire_pooling pooling = quire_info(m->engine)->pooling;
+    *fields = "\"query\": \"Why is the sky blue?\", \"documents\": [\"Rayleigh scattering\", \"Bread\"]";
+    if (pooling == QUIRE_POOLING_RANK) return "rerank";
+    *fields = "\"input\": \"Why is the sky blue?\"";
+    if (pooling) return "embeddings";
+    *fields = "\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]";
+    if (m->chat_template) return "chat/completions";
+    *fields = "\"prompt\": \"The sky is\"";
+    return "completions";
+}
+
+static void print_ready(const struct serve_options *o, const char *name, unsigned port,
+                        const struct loaded_model *m, uint64_t start_us) {
+    const char *host = reachable(o->host), *fields, *route = example_of(m, &fields);
     bool v6 = strchr(host, ':') != NULL;
     char url[512];
     snprintf(url, sizeof url, "%s://%s%s%s:%u", o->cert ? "https" : "http", v6 ? "[" : "", host,
@@ -163,13 +202,10 @@ static void print_ready(const struct serve_options *o, const char *name, unsigne
     fprintf(
         stderr,
         "ready after %.2f s. Try:\n\n  curl %s%s/v1/%s -H 'Content-Type: application/json' %s\\\n    -d '{",
-        (double)(clock_us() - start_us) / 1e6, o->cert ? "-k " : "", url,
-        has_template ? "chat/completions" : "completions",
+        (double)(clock_us() - start_us) / 1e6, o->cert ? "-k " : "", url, route,
         o->keys.n ? "-H 'Authorization: Bearer KEY' " : "");
     if (is_plain(name)) fprintf(stderr, "\"model\": \"%s\", ", name);
-    fprintf(stderr, "%s}'\n\n",
-            has_template ? "\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]"
-                         : "\"prompt\": \"The sky is\"");
+    fprintf(stderr, "%s}'\n\n", fields);
     printf("ready %s\n", url);
     fflush(stdout);
 }
@@ -230,7 +266,7 @@ static int serve_until_signal(struct serve_options *o, const char *argument, sig
         loaded_model_close(&m);
         return cli_fail("serve", &err);
     }
-    print_ready(o, o->names.items[0], serve_port(s), m.chat_template != NULL, start_us);
+    print_ready(o, o->names.items[0], serve_port(s), &m, start_us);
     int sig = 0;
     sigwait(signals, &sig);
     log_write(log, LOG_INFO, "%s: draining for up to %d s", sig == SIGTERM ? "SIGTERM" : "SIGINT",
@@ -289,6 +325,7 @@ int cmd_serve(int argc, char **argv) {
     } else if (check_options(&o, &err)) {
         rc = cli_fail("serve", &err);
     } else {
+        if (!strcmp(o.engine.runner, "auto")) o.engine.runner = runner_of_task(o.task);
         tame_malloc();
         block_signals(&signals);
         rc = serve_until_signal(&o, argument, &signals, &log, start_us);

@@ -109,16 +109,18 @@ static void put_spec(struct json_out *j, const struct model_spec *s) {
                                        "layer_windows",
                                        "kv_bytes_per_token",
                                        "kv_bytes_per_1000_tokens",
-                                       "kv_bytes_of_context"};
+                                       "kv_bytes_of_context",
+                                       "encoder",
+                                       "pooling"};
     if (!s) {
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) put_null(j, keys[k]);
         return;
     }
-    put_rope(j, keys[0], &s->ropes[0]);
-    if (s->n_ropes > 1)
-        put_rope(j, keys[1], &s->ropes[1]);
-    else
-        put_null(j, keys[1]);
+    for (size_t k = 0; k < MODEL_ROPES; k++)
+        if (k < s->n_ropes)
+            put_rope(j, keys[k], &s->ropes[k]);
+        else
+            put_null(j, keys[k]);
     json_out_key(j, keys[2]);
     json_out_arr(j);
     for (size_t k = 0; k < s->n_layers; k++) json_out_u64(j, s->layers[k].window);
@@ -126,6 +128,11 @@ static void put_spec(struct json_out *j, const struct model_spec *s) {
     put_kv(j, keys[3], s, 1);
     put_kv(j, keys[4], s, 1000);
     put_kv(j, keys[5], s, s->context_len);
+    json_out_key(j, keys[6]);
+    json_out_bool(j, s->encoder);
+    json_out_key(j, keys[7]);
+    enum model_pooling pooling = model_default_pooling(s, false);
+    json_out_str(j, pooling ? model_pooling_name(pooling) : NULL);
 }
 
 static void put_sum(struct json_out *j, const struct inspect_sum *sum) {

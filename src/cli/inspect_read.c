@@ -143,7 +143,12 @@ static struct inspect_sizes sizes_of_spec(const struct model_spec *s) {
 /* Whether there are kernels for every tensor, and what the weights take in memory. */
 static int plan_weights(struct inspection *i, struct error *err) {
     struct backend_cpu_options cpu = model_cpu_options(i->spec, 1, 1);
-    struct model_options o = {.max_model_len = 1, .max_logit_rows = 1, .max_kept_rows = 1};
+    bool encoder = i->spec->encoder;
+    struct model_options o = {.max_model_len = 1,
+                              .max_logit_rows = !encoder,
+                              .max_kept_rows = !encoder,
+                              .max_pool_rows = encoder,
+                              .pooling = encoder ? model_default_pooling(i->spec, true) : MODEL_POOL_NONE};
     struct model_memory memory;
     struct backend *b = NULL;
     cpu.n_threads = 1;
@@ -321,6 +326,7 @@ void inspection_free(struct inspection *i) {
 /* ---- what follows from it ---- */
 
 uint64_t inspection_kv_bytes(const struct model_spec *s, uint64_t n_tokens, enum backend_dtype dtype) {
+    if (s->encoder) return n_tokens * model_kv_bytes_per_token(s, dtype); /* one layer at a time */
     uint64_t of_layer = model_kv_bytes_per_token(s, dtype) / s->n_layers, held = 0;
     for (size_t i = 0; i < s->n_layers; i++) {
         uint64_t window = s->layers[i].window;

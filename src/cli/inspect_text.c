@@ -134,10 +134,15 @@ static void put_kv_of(const struct model_spec *s, const char *name, enum backend
 static void put_spec(const struct model_spec *s, struct buf *out) {
     size_t n_plain = 0;
     for (size_t k = 0; k < s->n_layers; k++) n_plain += s->layers[k].rope == MODEL_NO_ROPE;
-    put_rope(&s->ropes[0], "rope", out);
+    enum model_pooling pooling = model_default_pooling(s, false);
+    if (pooling) {
+        label(out, "pooling");
+        buf_printf(out, "%s%s\n", model_pooling_name(pooling), s->encoder ? ", of an encoder" : "");
+    }
+    if (s->n_ropes) put_rope(&s->ropes[0], "rope", out);
     if (s->n_ropes > 1) put_rope(&s->ropes[1], "", out);
     if (n_plain) {
-        label(out, "");
+        label(out, s->n_ropes ? "" : "rope");
         buf_printf(out, "none in %zu layers\n", n_plain);
     }
     put_windows(s, out);

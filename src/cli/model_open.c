@@ -259,6 +259,21 @@ static enum quire_dtype dtype_of(const char *name) {
     return QUIRE_BFLOAT16;
 }
 
+static enum quire_runner runner_of(const char *name) {
+    if (!name || !strcmp(name, "generate")) return QUIRE_RUNNER_GENERATE;
+    return strcmp(name, "pooling") ? QUIRE_RUNNER_AUTO : QUIRE_RUNNER_POOLING;
+}
+
+static enum quire_pooling pooling_of(const char *name) {
+    static const char *const names[] = {[QUIRE_POOLING_MEAN] = "mean",
+                                        [QUIRE_POOLING_CLS] = "cls",
+                                        [QUIRE_POOLING_LAST] = "last",
+                                        [QUIRE_POOLING_RANK] = "rank"};
+    for (size_t i = QUIRE_POOLING_MEAN; name && i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], name)) return (enum quire_pooling)i;
+    return QUIRE_POOLING_NONE;
+}
+
 static int open_engine(struct loaded_model *m, const struct engine_options *o, struct log *log,
                        struct error *err) {
     const char *shown = NULL;
@@ -266,6 +281,9 @@ static int open_engine(struct loaded_model *m, const struct engine_options *o, s
                              .token_bytes = &m->token_bytes,
                              .stop_tokens = m->stop_tokens,
                              .n_stop_tokens = m->n_stop_tokens,
+                             .runner = runner_of(o->runner),
+                             .pooling = pooling_of(o->pooling_type),
+                             .matryoshka = o->matryoshka,
                              .dtype = dtype_of(o->dtype),
                              .max_model_len = (size_t)o->max_model_len,
                              .max_num_seqs = (size_t)o->max_num_seqs,

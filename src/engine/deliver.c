@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,6 +112,33 @@ static void note_prompt(struct quire_engine *e, struct quire_stream *s) {
 void deliver_scored(struct quire_engine *e, struct quire_stream *s, uint64_t now) {
     note_prompt(e, s);
     deliver_end(e, s, QUIRE_LENGTH);
+}
+
+/* ---- vectors --------------------------------------------------------------------------------------------
+ */
+
+/* Sums in double, in order: bits depend on the vector alone. */
+static bool scale_vector(struct quire_stream *s, const float *vector, bool score) {
+    double sum = 0;
+    for (size_t i = 0; i < s->n_vector; i++) sum += (double)vector[i] * vector[i];
+    double factor = sum > 0 ? 1 / sqrt(sum) : 0;
+    for (size_t i = 0; i < s->n_vector; i++) {
+        double v = vector[i];
+        if (!s->raw_vector) v = score ? 1 / (1 + exp(-v)) : v * factor;
+        s->vector[i] = (float)v;
+    }
+    return isfinite(sum);
+}
+
+void deliver_vector(struct quire_engine *e, struct quire_stream *s, const float *vector) {
+    if (!scale_vector(s, vector, e->limits.pooling == QUIRE_POOLING_RANK)) {
+        count(&e->stats.nonfinite_requests, 1);
+        deliver_failure(e, s, QUIRE_EINTERNAL, "the model gave a vector that is not finite");
+        return;
+    }
+    s->has_vector = true;
+    note_prompt(e, s);
+    deliver_end(e, s, QUIRE_STOP);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------------------

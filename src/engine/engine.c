@@ -205,6 +205,13 @@ const struct quire_logprob *quire_prompt_logprobs(const struct quire_stream *s, 
     return s->scores + position * *n;
 }
 
+const float *quire_vector(const struct quire_stream *s, size_t *n) {
+    *n = 0;
+    if (!s->read_first || !s->has_vector) return NULL; /* there is one event only */
+    *n = s->n_vector;
+    return s->vector;
+}
+
 struct quire_usage quire_usage(const struct quire_stream *s) {
     return stream_usage(s);
 }

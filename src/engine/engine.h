@@ -35,6 +35,8 @@ struct plan {
     size_t max_score_rows;      /* most prompt positions scored in one step */
     size_t max_kept_rows;       /* most rows of one step whose logits are wanted */
     size_t max_logit_rows;      /* rows of one pass over the vocabulary */
+    enum model_pooling pooling; /* NONE: it generates */
+    bool chunked, caching;      /* prefill in parts; the prefix cache */
     size_t n_pages, page_bytes; /* the null page included */
     size_t first_pages;         /* resident before the engine is ready */
     struct backend_kv_layout layout;
@@ -56,12 +58,14 @@ struct step {
     struct sample_row *sample_rows;       /* [max_logit_rows] */
     struct sample_result *sample_results; /* [max_logit_rows] */
     size_t *masked;                       /* [max_logit_rows] rows with a constraint */
+    float *vectors;                       /* [STEP_VECTORS] of the model, with pooling */
     struct quire_stream **done;           /* [max_num_seqs] ended in this step: let go at its end */
     size_t n_done;
     double rows_per_us; /* of recent steps with many rows; 0 = not known yet */
 };
 
 #define ENGINE_MAX_WAKERS 64
+#define STEP_VECTORS      32 /* sequences whose vectors are taken at a time */
 
 struct quire_engine {
     /* Fixed once open. */
@@ -104,7 +108,7 @@ struct quire_engine {
 /* Checks the configuration and sizes everything; fills e->plan and the memory rows. Opens the backend on the
  * way, since sizes are its secret. */
 int plan_engine(struct quire_engine *e, const struct quire_config *c, struct error *err);
-size_t step_bytes(const struct plan *p); /* of the arrays in struct step */
+size_t step_bytes(const struct plan *p, const struct model_spec *spec); /* of the arrays in struct step */
 
 /* ---- engine.c ---- */
 
@@ -114,7 +118,7 @@ void engine_note_waker(struct quire_engine *e, const struct quire_waker *waker);
 
 /* ---- step.c ---- */
 
-int step_create(struct step *s, const struct plan *p, struct error *err);
+int step_create(struct step *s, const struct plan *p, const struct model_spec *spec, struct error *err);
 void step_free(struct step *s);
 /* One step; false when there was nothing to do. */
 bool step_run(struct quire_engine *e);
@@ -127,6 +131,8 @@ void deliver_token(struct quire_engine *e, struct quire_stream *s, const struct 
                    const struct sample_result *r, uint64_t now);
 /* The prompt is computed and nothing was to be generated. */
 void deliver_scored(struct quire_engine *e, struct quire_stream *s, uint64_t now);
+/* Takes the model's vector, and scales it as was asked. */
+void deliver_vector(struct quire_engine *e, struct quire_stream *s, const float *vector);
 /* Ends a stream with an event that has no token. The engine lets go of it: at once, or at the end of the step
  * when it runs in one. */
 void deliver_end(struct quire_engine *e, struct quire_stream *s, enum quire_finish how);

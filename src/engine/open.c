@@ -100,6 +100,11 @@ static int set_limits(struct quire_engine *e, const struct quire_config *c, stru
                                 .token_bytes = c->token_bytes,
                                 .stop_tokens = c->stop_tokens,
                                 .n_stop_tokens = c->n_stop_tokens,
+                                .pooling = (enum quire_pooling)e->plan.pooling,
+                                .vector_floats = model_vector_floats(&e->spec, e->plan.pooling),
+                                .encoder = e->spec.encoder,
+                                .caching = e->plan.caching,
+                                .matryoshka = c->matryoshka,
                                 .numerics_id = parse_id(model_numerics_id(e->model)),
                                 .seed = c->seed};
     for (size_t i = 0; i < c->n_stop_tokens; i++)
@@ -126,12 +131,13 @@ static int create_parts(struct quire_engine *e, const struct quire_config *c, st
                                   .max_score_rows = p->max_score_rows,
                                   .max_model_len = p->max_model_len,
                                   .max_live = p->max_live,
-                                  .chunked = c->chunked_prefill,
+                                  .chunked = p->chunked,
+                                  .in_one_step = e->spec.encoder,
                                   .by_priority = c->policy == QUIRE_PRIORITY,
                                   .cache = &e->cache,
                                   .blocked = is_blocked};
     if ((rc = scheduler_create(&o, &e->scheduler, err))) return rc;
-    if ((rc = step_create(&e->step, p, err))) return rc;
+    if ((rc = step_create(&e->step, p, &e->spec, err))) return rc;
     return set_limits(e, c, err);
 }
 
@@ -150,6 +156,9 @@ static void fill_info(struct quire_engine *e, const struct quire_config *c) {
     i->block_tokens = e->plan.block_tokens;
     i->n_blocks = e->plan.n_pages - 1;
     i->kv_bytes_per_token = model_kv_bytes_per_token(&e->spec, e->plan.model.dtype);
+    i->pooling = e->limits.pooling;
+    i->vector_floats = e->limits.vector_floats;
+    i->encoder = e->spec.encoder;
     atomic_store(&e->stats.blocks_total, i->n_blocks);
 }
 

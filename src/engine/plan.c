@@ -56,6 +56,25 @@ static int check_config(const struct quire_config *c, struct error *err) {
     return 0;
 }
 
+/* What the model is opened for; pooling types have the model's numbers. */
+static int resolve_pooling(const struct quire_config *c, const struct model_spec *spec,
+                           enum model_pooling *out, struct error *err) {
+    *out = MODEL_POOL_NONE;
+    if (c->runner == QUIRE_RUNNER_GENERATE && spec->encoder)
+        return error_param(err, QUIRE_EUNSUPPORTED, "runner",
+                           "%s is an encoder: it makes vectors, not text (runner pooling)", spec->family);
+    if (c->runner == QUIRE_RUNNER_GENERATE && c->pooling)
+        return error_param(err, QUIRE_EINVAL, "pooling-type", "pooling-type needs runner pooling");
+    if (c->runner == QUIRE_RUNNER_GENERATE) return 0;
+    *out = c->pooling ? (enum model_pooling)c->pooling
+                      : model_default_pooling(spec, c->runner == QUIRE_RUNNER_POOLING);
+    if (*out == MODEL_POOL_RANK && spec->n_labels != 1)
+        return error_param(err, QUIRE_EUNSUPPORTED, "pooling-type",
+                           "pooling-type rank: the model has %zu output labels, a cross-encoder has 1",
+                           spec->n_labels);
+    return 0;
+}
+
 static int resolve_length(const struct quire_config *c, const struct model_spec *spec, size_t *out,
                           struct error *err) {
     *out = c->max_model_len ? c->max_model_len : spec->context_len;
@@ -66,6 +85,10 @@ static int resolve_length(const struct quire_config *c, const struct model_spec 
     if (*out < 2)
         return error_param(err, QUIRE_EINVAL, "max-model-len", "max-model-len must be at least 2, not %zu",
                            *out);
+    if (spec->encoder && c->long_prefill_threshold)
+        return error_param(err, QUIRE_EINVAL, "long-prefill-token-threshold",
+                           "long-prefill-token-threshold: an encoder takes a sequence in one step");
+    if (spec->encoder) return 0;
     if (!c->chunked_prefill && c->max_num_batched_tokens < *out)
         return error_param(err, QUIRE_EINVAL, "max-num-batched-tokens",
                            "max-num-batched-tokens is %zu: without chunked prefill it must be at least "
@@ -81,12 +104,22 @@ static enum backend_dtype dtype_of(enum quire_dtype d) {
 static void plan_rows(struct plan *p, const struct quire_config *c, const struct quire_engine *e) {
     p->max_num_seqs = c->max_num_seqs;
     p->max_num_batched_tokens = c->max_num_batched_tokens;
+    if (e->spec.encoder && p->max_num_batched_tokens < p->max_model_len) {
+        p->max_num_batched_tokens = p->max_model_len;
+        log_write(e->log, LOG_INFO,
+                  "an encoder takes a sequence in one step: max-num-batched-tokens is raised to %zu",
+                  p->max_model_len);
+    }
     p->block_tokens = c->block_tokens;
     p->max_live = c->max_num_seqs + c->max_queue;
-    p->chunk_tokens = c->max_num_batched_tokens;
+    p->chunk_tokens = p->max_num_batched_tokens;
     if (c->long_prefill_threshold) p->chunk_tokens = size_min(p->chunk_tokens, c->long_prefill_threshold);
-    p->max_score_rows = c->max_num_batched_tokens;
+    p->max_score_rows = p->max_num_batched_tokens;
     if (c->chunked_prefill) p->max_score_rows = size_min(p->max_score_rows, SCORE_ROWS);
+    p->chunked = c->chunked_prefill && !e->spec.encoder;
+    /* Vectors of all tokens are needed, or those of earlier tokens depend on later ones: nothing is found. */
+    p->caching = c->prefix_caching && !e->spec.encoder && (!p->pooling || p->pooling == MODEL_POOL_LAST);
+    if (p->pooling) return; /* no logits */
     p->max_kept_rows = p->max_score_rows + p->max_num_seqs;
     size_t rows = LOGITS_BYTES / (sizeof(float) * e->spec.n_vocab);
     p->max_logit_rows = size_max(8, size_min(rows, LOGIT_ROWS));
@@ -97,7 +130,7 @@ static void describe_cache(struct quire_engine *e, const struct quire_config *c)
     k->block_tokens = c->block_tokens;
     k->n_groups = e->spec.n_kv_groups;
     k->chunk_tokens = e->plan.chunk_tokens;
-    k->naming = c->prefix_caching;
+    k->naming = e->plan.caching;
     for (size_t g = 0; g < k->n_groups; g++) {
         size_t window = e->spec.kv_groups[g].window;
         k->window[g] = window < e->plan.max_model_len ? window : 0; /* no sequence is that long */
@@ -111,9 +144,9 @@ static bool has_window(const struct kv_cache *k) {
 }
 
 /* A window's blocks come back only after a step, so steps must not be as long as the whole pool. */
-static void limit_chunk(struct quire_engine *e, const struct quire_config *c) {
+static void limit_chunk(struct quire_engine *e) {
     struct plan *p = &e->plan;
-    if (!c->chunked_prefill || !has_window(&e->cache)) return;
+    if (!p->chunked || !has_window(&e->cache)) return;
     size_t part = (p->n_pages - 1) / (4 * e->cache.n_groups) * p->block_tokens;
     p->chunk_tokens = size_min(p->chunk_tokens, size_max(part, p->block_tokens));
     e->cache.chunk_tokens = p->chunk_tokens;
@@ -149,7 +182,7 @@ static uint64_t buffer_bytes(struct quire_engine *e, size_t n_pages) {
     uint64_t requests = (uint64_t)e->plan.max_num_seqs * e->plan.max_model_len *
                             (sizeof(uint32_t) + sizeof(struct hash128) / 16) +
                         (uint64_t)e->plan.max_live * QUEUED_BYTES;
-    return (uint64_t)pool + scheduler + step_bytes(&e->plan) + requests;
+    return (uint64_t)pool + scheduler + step_bytes(&e->plan, &e->spec) + requests;
 }
 
 static void set_row(struct quire_engine *e, size_t i, const char *name, uint64_t bytes, const char *detail) {
@@ -225,12 +258,21 @@ static int too_large(const struct quire_engine *e, const struct quire_config *c,
         (double)allowed / MIB, c->memory_share, m->limited_by);
 }
 
-/* As many pages as the memory share leaves, no more than max_num_seqs full sequences need. */
+/* The most pages that can be in use: those of full sequences, or where each is computed in one step those of
+ * a step. */
+static size_t most_pages(const struct quire_engine *e) {
+    const struct plan *p = &e->plan;
+    size_t one = kv_peak_blocks(&e->cache, p->max_model_len), most;
+    if (!size_mul(one, p->max_num_seqs, &most) || most >= (size_t)1 << 31) most = ((size_t)1 << 31) - 1;
+    if (e->spec.encoder) most = size_min(most, p->max_num_batched_tokens / p->block_tokens + p->max_num_seqs);
+    return size_max(most, one);
+}
+
+/* As many pages as the memory share leaves, no more than can be in use. */
 static int size_pool(struct quire_engine *e, const struct quire_config *c, struct need *n,
                      const struct meminfo *m, struct error *err) {
     struct plan *p = &e->plan;
-    size_t one = kv_peak_blocks(&e->cache, p->max_model_len), most;
-    if (!size_mul(one, p->max_num_seqs, &most) || most >= (size_t)1 << 31) most = ((size_t)1 << 31) - 1;
+    size_t one = kv_peak_blocks(&e->cache, p->max_model_len), most = most_pages(e);
     uint64_t allowed = (uint64_t)((double)m->available_bytes * c->memory_share);
     uint64_t fixed = fixed_bytes(n) - n->resident;
     /* The pool's own tables grow with it: a page costs its bytes and its share of them. */
@@ -278,7 +320,7 @@ static int plan_memory(struct quire_engine *e, const struct quire_config *c, str
     if (!n.buffers) return error_set(err, QUIRE_ELIMIT, "these limits need more memory than there can be");
     rc = c->kv_bytes ? given_pool(e, c, &n, &m, err) : size_pool(e, c, &n, &m, err);
     if (rc) return rc;
-    limit_chunk(e, c);
+    limit_chunk(e);
     n.buffers = buffer_bytes(e, p->n_pages);
     if (!n.buffers) return error_set(err, QUIRE_ELIMIT, "these limits need more memory than there can be");
     p->first_pages = size_min(p->n_pages, kv_peak_blocks(&e->cache, p->max_model_len) + 1);
@@ -296,18 +338,22 @@ int plan_engine(struct quire_engine *e, const struct quire_config *c, struct err
     int rc = check_config(c, err);
     if (rc) return rc;
     if ((rc = model_spec_read(c->weights, &e->spec, err))) return rc;
+    if ((rc = resolve_pooling(c, &e->spec, &p->pooling, err))) return rc;
     if ((rc = resolve_length(c, &e->spec, &p->max_model_len, err))) return rc;
     plan_rows(p, c, e);
     describe_cache(e, c);
     p->device = model_cpu_options(&e->spec, p->max_model_len, p->max_num_batched_tokens);
     p->device.n_threads = c->n_threads;
     p->device.isa_limit = c->cpu_limit;
+    if (p->pooling) p->device.max_vocab = 0; /* nothing is sampled */
     if ((rc = backend_cpu_open(&p->device, &e->backend, err))) return rc;
     p->max_logit_rows = size_min(p->max_logit_rows, e->backend->max_rows);
     p->model = (struct model_options){.dtype = dtype_of(c->dtype),
                                       .max_model_len = p->max_model_len,
                                       .max_logit_rows = p->max_logit_rows,
-                                      .max_kept_rows = p->max_kept_rows};
+                                      .max_kept_rows = p->max_kept_rows,
+                                      .pooling = p->pooling,
+                                      .max_pool_rows = p->pooling ? p->max_num_seqs : 0};
     p->layout = model_kv_layout(&e->spec, p->block_tokens, p->model.dtype);
     p->page_bytes = e->backend->ops->kv_page_bytes(e->backend, &p->layout);
     if (!p->page_bytes)

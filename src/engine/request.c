@@ -102,11 +102,37 @@ static int check_length(const struct stream_limits *l, const struct quire_reques
     return 0;
 }
 
+/* Whether the engine was opened for what is asked of it. */
+static int check_purpose(const struct stream_limits *l, const struct quire_request *r, struct error *err) {
+    if (!r->pool && l->pooling)
+        return error_set(err, QUIRE_EUNSUPPORTED,
+                         l->encoder ? "this model is an encoder: it makes vectors, not text"
+                                    : "this model was opened for vectors; text needs runner generate");
+    if (!r->pool) return 0;
+    if (!l->pooling)
+        return error_set(err, QUIRE_EUNSUPPORTED,
+                         "this model was opened to generate; vectors need runner pooling");
+    if (r->constraint) return error_param(err, QUIRE_EINVAL, "constraint", "a vector cannot be constrained");
+    if (r->dimensions > l->vector_floats)
+        return error_param(err, QUIRE_EINVAL, "dimensions", "dimensions is %zu, the model's vectors have %zu",
+                           r->dimensions, l->vector_floats);
+    if (r->dimensions && r->dimensions < l->vector_floats && !l->matryoshka)
+        return error_param(err, QUIRE_EUNSUPPORTED, "dimensions",
+                           "dimensions is %zu: the model is not known to make vectors that may be cut "
+                           "(Matryoshka), so only their full size of %zu is given; --matryoshka allows it",
+                           r->dimensions, l->vector_floats);
+    if (r->n_first > r->n_prompt)
+        return error_param(err, QUIRE_EINVAL, "n_first", "n_first is %zu, the prompt has %zu tokens",
+                           r->n_first, r->n_prompt);
+    return 0;
+}
+
 int request_check(const struct stream_limits *l, const struct quire_request *r, size_t *max_tokens,
                   struct error *err) {
     int rc;
     if (r->adapter)
         return error_param(err, QUIRE_EUNSUPPORTED, "adapter", "adapter: this engine has no adapters loaded");
+    if ((rc = check_purpose(l, r, err))) return rc;
     if (!r->n_prompt) return error_param(err, QUIRE_EINVAL, "prompt", "the prompt has no tokens");
     if ((rc = check_length(l, r, max_tokens, err))) return rc;
     if ((rc = check_ids("prompt", r->prompt, r->n_prompt, l->n_vocab, err))) return rc;

@@ -208,10 +208,11 @@ static bool wants_scores(const struct sequence *seq) {
 
 /* Tokens that a sequence with so many left may have in this step. */
 static size_t share(const struct scheduler *s, const struct sequence *seq, size_t left) {
-    size_t budget = s->budget - s->n_planned_tokens;
+    size_t budget = s->budget - size_min(s->budget, s->n_planned_tokens);
     if (wants_scores(seq)) budget = size_min(budget, s->o.max_score_rows - s->n_planned_scores);
     if (s->o.chunked) return size_min(left, size_min(budget, s->cache->chunk_tokens));
-    return left <= budget ? left : 0;
+    bool alone = s->o.in_one_step && !s->n_planned_tokens;
+    return left <= budget || alone ? left : 0;
 }
 
 static void schedule(struct scheduler *s, struct sequence *seq, size_t n) {
@@ -338,7 +339,7 @@ static void unpark_drained(struct scheduler *s) {
 }
 
 void scheduler_set_budget(struct scheduler *s, size_t n_tokens) {
-    if (!s->o.chunked) return;
+    if (!s->o.chunked && !s->o.in_one_step) return;
     s->budget = size_min(s->o.max_num_batched_tokens, size_max(n_tokens, s->o.max_num_seqs));
 }
 

@@ -34,9 +34,11 @@ struct scheduler_options {
     size_t max_num_seqs, max_num_batched_tokens; /* the latter no smaller than the former */
     size_t max_score_rows; /* most tokens in one step of prompts whose log probabilities are wanted */
     size_t max_model_len;
-    size_t max_live; /* sequences with the scheduler, in any state */
-    bool chunked;    /* in parts of at most cache->chunk_tokens; else a prompt is scheduled whole, for which
-                        the two limits above must be no smaller than max_model_len */
+    size_t max_live;  /* sequences with the scheduler, in any state */
+    bool chunked;     /* in parts of at most cache->chunk_tokens; else a prompt is scheduled whole, for which
+                         the two limits above must be no smaller than max_model_len */
+    bool in_one_step; /* not chunked, and every sequence ends with the step that computes it (encoders): one
+                         may go beyond a lowered budget where nothing else has been planned */
     bool by_priority;
     struct kv_cache *cache; /* outlives the scheduler */
     /* Whether a token of this sequence could not be delivered at the moment. */
@@ -61,7 +63,7 @@ void scheduler_add(struct scheduler *s, struct sequence *seq);
 void scheduler_remove(struct scheduler *s, struct sequence *seq);
 
 /* At most so many tokens a step from now on: no more than max_num_batched_tokens, no less than max_num_seqs.
- * For keeping steps short; without chunked prefill it has no effect. */
+ * For keeping steps short; it has no effect where prompts are computed whole before they go on. */
 void scheduler_set_budget(struct scheduler *s, size_t n_tokens);
 
 /* Plans a step: sets n_scheduled of what scheduler_planned lists, with blocks for those tokens in its table.

@@ -11,15 +11,20 @@
 /* ---- life -----------------------------------------------------------------------------------------------
  */
 
-size_t step_bytes(const struct plan *p) {
+static size_t vector_floats(const struct plan *p, const struct model_spec *spec) {
+    return STEP_VECTORS * model_vector_floats(spec, p->pooling);
+}
+
+size_t step_bytes(const struct plan *p, const struct model_spec *spec) {
     /* Limits are ranged (plan.c), so nothing here overflows. */
     return p->max_num_batched_tokens * 3 * sizeof(uint32_t) +
            p->max_num_seqs * (sizeof(struct batch_seq) + sizeof(struct quire_stream *)) +
+           vector_floats(p, spec) * sizeof(float) +
            p->max_kept_rows * (sizeof(uint32_t) + sizeof(struct step_row)) +
            p->max_logit_rows * (sizeof(struct sample_row) + sizeof(struct sample_result) + sizeof(size_t));
 }
 
-int step_create(struct step *s, const struct plan *p, struct error *err) {
+int step_create(struct step *s, const struct plan *p, const struct model_spec *spec, struct error *err) {
     s->batch.token = calloc(p->max_num_batched_tokens, sizeof(uint32_t));
     s->batch.position = calloc(p->max_num_batched_tokens, sizeof(uint32_t));
     s->batch.seq = calloc(p->max_num_batched_tokens, sizeof(uint32_t));
@@ -29,9 +34,10 @@ int step_create(struct step *s, const struct plan *p, struct error *err) {
     s->sample_rows = calloc(p->max_logit_rows, sizeof *s->sample_rows);
     s->sample_results = calloc(p->max_logit_rows, sizeof *s->sample_results);
     s->masked = calloc(p->max_logit_rows, sizeof *s->masked);
+    s->vectors = calloc(vector_floats(p, spec), sizeof *s->vectors);
     s->done = calloc(p->max_num_seqs, sizeof(struct quire_stream *));
     if (s->batch.token && s->batch.position && s->batch.seq && s->batch.seqs && s->batch.logit_rows &&
-        s->rows && s->sample_rows && s->sample_results && s->masked && s->done)
+        s->rows && s->sample_rows && s->sample_results && s->masked && s->vectors && s->done)
         return 0;
     step_free(s);
     return error_set(err, QUIRE_ENOMEM, "out of memory for the buffers of a step");
@@ -47,6 +53,7 @@ void step_free(struct step *s) {
     free(s->sample_rows);
     free(s->sample_results);
     free(s->masked);
+    free(s->vectors);
     free(s->done);
     memset(s, 0, sizeof *s);
 }
@@ -64,8 +71,11 @@ static void add_rows(struct quire_engine *e, struct sequence *seq) {
     struct batch *b = &st->batch;
     struct batch_seq *bs = &b->seqs[b->n_seqs];
     size_t first = seq->n_computed, end = first + seq->n_scheduled;
-    *bs =
-        (struct batch_seq){.first_row = b->n_rows, .n_rows = end - first, .first_position = (uint32_t)first};
+    *bs = (struct batch_seq){.first_row = b->n_rows,
+                             .n_rows = end - first,
+                             .first_position = (uint32_t)first,
+                             .pool_row = (uint32_t)seq->slot,
+                             .n_first = stream_of(seq)->n_first};
     for (size_t g = 0; g < e->cache.n_groups; g++) bs->table[g] = seq->table->blocks[g];
     for (size_t i = first; i < end; i++, b->n_rows++) {
         b->token[b->n_rows] = seq->tokens[i];
@@ -141,16 +151,37 @@ static void deliver_rows(struct quire_engine *e, size_t first, size_t n) {
     }
 }
 
+/* Nothing is to be generated, and all is computed. */
+static bool is_done(struct sequence *seq) {
+    return seq->max_len == seq->n_prompt && seq->n_computed == seq->n_known &&
+           !atomic_load_explicit(&stream_of(seq)->finished, memory_order_relaxed);
+}
+
 /* Sequences that were only to be computed or scored have no row that would end them. */
 static void end_scored(struct quire_engine *e) {
     size_t n;
     struct sequence *const *planned = scheduler_planned(e->scheduler, &n);
-    for (size_t i = 0; i < n; i++) {
-        struct sequence *seq = planned[i];
-        struct quire_stream *s = stream_of(seq);
-        if (seq->max_len == seq->n_prompt && seq->n_computed == seq->n_known &&
-            !atomic_load_explicit(&s->finished, memory_order_relaxed))
-            deliver_scored(e, s, clock_us());
+    for (size_t i = 0; i < n; i++)
+        if (is_done(planned[i])) deliver_scored(e, stream_of(planned[i]), clock_us());
+}
+
+/* Those whose vectors are now gathered: they are taken before a place is given to another. */
+static void end_pooled(struct quire_engine *e) {
+    size_t n, width = e->limits.vector_floats;
+    struct sequence *const *planned = scheduler_planned(e->scheduler, &n);
+    for (size_t i = 0; i < n;) {
+        struct sequence *ended[STEP_VECTORS];
+        uint32_t rows[STEP_VECTORS], n_tokens[STEP_VECTORS];
+        size_t n_ended = 0;
+        for (; i < n && n_ended < STEP_VECTORS; i++) {
+            if (!is_done(planned[i])) continue;
+            rows[n_ended] = (uint32_t)planned[i]->slot;
+            n_tokens[n_ended] = (uint32_t)planned[i]->n_prompt;
+            ended[n_ended++] = planned[i];
+        }
+        model_vectors(e->model, rows, n_tokens, n_ended, e->step.vectors);
+        for (size_t k = 0; k < n_ended; k++)
+            deliver_vector(e, stream_of(ended[k]), e->step.vectors + k * width);
     }
 }
 
@@ -169,7 +200,10 @@ static uint64_t complete(struct quire_engine *e) {
         sample_rows(e, first, n, logits);
         deliver_rows(e, first, n);
     }
-    end_scored(e);
+    if (e->plan.pooling)
+        end_pooled(e);
+    else
+        end_scored(e);
     for (size_t i = 0; i < st->n_done; i++) stream_drop(st->done[i]);
     st->n_done = 0;
     return logits_us;

@@ -24,7 +24,8 @@ static size_t place(struct layout *l, size_t n, size_t size) {
 }
 
 struct places {
-    size_t tokens, keys, stop_ids, counts, slots, bias, bans, allow, scores, ring, stops, stop_text, borders;
+    size_t vector, tokens, keys, stop_ids, counts, slots, bias, bans, allow, scores, ring, stops, stop_text,
+        borders;
     size_t n_counts, n_slots, n_bans;
 };
 
@@ -42,12 +43,17 @@ static size_t count_stop_ids(const struct stream_limits *l, const struct quire_s
     return s->n_stop_token_ids + (s->ignore_eos ? 0 : l->n_stop_tokens);
 }
 
+static size_t n_vector(const struct stream_limits *l, const struct quire_request *r) {
+    return !r->pool ? 0 : r->dimensions ? r->dimensions : l->vector_floats;
+}
+
 static struct layout lay_out(const struct stream_limits *l, const struct quire_request *r, size_t max_len,
                              struct places *p) {
     const struct quire_sampling *s = &r->sampling;
     struct layout y = {offsetof(struct quire_stream, memory), false};
     size_t n_top = s->n_logprobs > 0 ? (size_t)s->n_logprobs : 0, max_tokens = max_len - r->n_prompt;
     memset(p, 0, sizeof *p);
+    p->vector = place(&y, n_vector(l, r), sizeof(float));
     p->tokens = place(&y, max_len, sizeof(uint32_t));
     p->keys = place(&y, 1 + max_len / l->block_tokens, sizeof(struct hash128));
     p->stop_ids = place(&y, count_stop_ids(l, s), sizeof(uint32_t));
@@ -145,7 +151,7 @@ static void fill_sequence(struct quire_stream *s, const struct stream_limits *l,
     seq->n_prompt = seq->n_known = r->n_prompt;
     seq->max_len = max_len;
     seq->priority = r->priority;
-    seq->read_cache = !r->skip_prefix_cache;
+    seq->read_cache = !r->skip_prefix_cache && l->caching;
     seq->score_prompt = r->sampling.n_prompt_logprobs >= 0;
     seq->tokens = at(s, p->tokens);
     memcpy(seq->tokens, r->prompt, r->n_prompt * sizeof *seq->tokens);
@@ -154,8 +160,18 @@ static void fill_sequence(struct quire_stream *s, const struct stream_limits *l,
     sequence_name_blocks(seq, l->secret, l->block_tokens);
 }
 
-int stream_create(const struct stream_limits *l, const struct quire_request *r, uint64_t number,
+/* Whoever wants a vector samples nothing. */
+static struct quire_request without_sampling(const struct quire_request *r) {
+    struct quire_request q = *r;
+    q.sampling = (struct quire_sampling){
+        .top_p = 1, .repetition_penalty = 1, .ignore_eos = true, .n_logprobs = -1, .n_prompt_logprobs = -1};
+    return q;
+}
+
+int stream_create(const struct stream_limits *l, const struct quire_request *request, uint64_t number,
                   struct quire_stream **out, struct error *err) {
+    struct quire_request plain = without_sampling(request);
+    const struct quire_request *r = request->pool ? &plain : request;
     size_t max_tokens;
     struct places p;
     *out = NULL;
@@ -179,6 +195,10 @@ int stream_create(const struct stream_limits *l, const struct quire_request *r, 
     s->n_top = q->n_logprobs > 0 ? (size_t)q->n_logprobs : 0;
     s->n_prompt_top = q->n_prompt_logprobs > 0 ? (size_t)q->n_prompt_logprobs : 0;
     s->include_stop = q->include_stop;
+    s->raw_vector = r->raw_vector;
+    s->n_first = (uint32_t)r->n_first;
+    s->vector = at(s, p.vector);
+    s->n_vector = n_vector(l, r);
     s->scores = q->n_prompt_logprobs >= 0 ? at(s, p.scores) : NULL;
     if ((s->has_constraint = r->constraint != NULL)) s->constraint = *r->constraint;
     s->stop_token = -1;

@@ -28,6 +28,9 @@ struct stream_limits {
     const struct quire_token_bytes *token_bytes;
     const uint32_t *stop_tokens;
     size_t n_stop_tokens;
+    enum quire_pooling pooling; /* NONE: requests generate; else they want a vector */
+    size_t vector_floats;
+    bool encoder, caching, matryoshka;
     struct hash_secret secret;
     struct hash128 numerics_id;
     uint64_t seed;
@@ -43,7 +46,10 @@ struct quire_stream {
     const struct quire_waker *waker;
     uint32_t *stop_ids; /* tokens that end the output: sorted */
     size_t n_stop_ids, max_tokens, n_top, n_prompt_top;
-    bool want_logprobs, include_stop, has_constraint;
+    bool want_logprobs, include_stop, has_constraint, raw_vector;
+    uint32_t n_first;
+    float *vector; /* [n_vector], the engine's until the last event */
+    size_t n_vector;
     struct quire_constraint constraint;
     struct quire_logprob
         *scores; /* [n_prompt][1 + n_prompt_top], or NULL; the engine's until the first event */
@@ -62,6 +68,7 @@ struct quire_stream {
     size_t trim_bytes;
     const char *stop_reason;
     int64_t stop_token;
+    bool has_vector;
     struct error error;
 
     /* engine */

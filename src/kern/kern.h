@@ -148,6 +148,8 @@ struct kern {
 
     /* y = x / sqrt(mean(x^2) + eps) * w (Zhang and Sennrich 2019) */
     void (*rms_norm)(float *y, const float *x, const float *w, size_t n, float eps);
+    /* y = (x - mean(x)) / sqrt(variance(x) + eps) * w + b (Ba et al. 2016); y may be x */
+    void (*layer_norm)(float *y, const float *x, const float *w, const float *b, size_t n, float eps);
     /* Rotates pairs of one head in place (Su et al. 2021).
      * interleaved: pairs (2i, 2i + 1), else (i, i + n_rot / 2). Elements from n_rot on stay.
      * cos_sin: [n_rot / 2] cosines then [n_rot / 2] sines of this position. */
@@ -160,6 +162,8 @@ struct kern {
     /* y = g * sigmoid(alpha * g) * (u + 1), g = min(gate, limit), u = up within [-limit, limit] (GPT-OSS
      * model card, 2025) */
     void (*swiglu_clamped)(float *y, const float *gate, const float *up, size_t n, float alpha, float limit);
+    /* y = x * P(X <= x) for a normal X: the exact form (Hendrycks and Gimpel 2016) */
+    void (*gelu)(float *y, const float *x, size_t n);
     /* y = cap * tanh(y / cap) */
     void (*soft_cap)(float *y, float cap, size_t n);
     void (*add)(float *y, const float *x, size_t n); /* y += x */

@@ -52,10 +52,12 @@ void ref_attn_combine(float *out, const float *max, const float *sum, const floa
 
 /* ops_ref.c */
 void ref_rms_norm(float *y, const float *x, const float *w, size_t n, float eps);
+void ref_layer_norm(float *y, const float *x, const float *w, const float *b, size_t n, float eps);
 void ref_rope(float *x, const float *cos_sin, size_t n_rot, bool interleaved);
 void ref_swiglu(float *y, const float *gate, const float *up, size_t n);
 void ref_geglu(float *y, const float *gate, const float *up, size_t n);
 void ref_swiglu_clamped(float *y, const float *gate, const float *up, size_t n, float alpha, float limit);
+void ref_gelu(float *y, const float *x, size_t n);
 void ref_soft_cap(float *y, float cap, size_t n);
 void ref_add(float *y, const float *x, size_t n);
 void ref_scale(float *y, float a, size_t n);

@@ -10,6 +10,15 @@ void ref_rms_norm(float *y, const float *x, const float *w, size_t n, float eps)
     for (size_t i = 0; i < n; i++) y[i] = (float)(x[i] * inverse * w[i]);
 }
 
+void ref_layer_norm(float *y, const float *x, const float *w, const float *b, size_t n, float eps) {
+    double sum = 0.0, squares = 0.0;
+    for (size_t i = 0; i < n; i++) sum += x[i];
+    double mean = sum / (double)n;
+    for (size_t i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
+    double inverse = 1.0 / sqrt(squares / (double)n + eps);
+    for (size_t i = 0; i < n; i++) y[i] = (float)((x[i] - mean) * inverse * w[i] + b[i]);
+}
+
 void ref_rope(float *x, const float *cos_sin, size_t n_rot, bool interleaved) {
     size_t half = n_rot / 2;
     for (size_t i = 0; i < half; i++) {
@@ -37,6 +46,10 @@ void ref_swiglu_clamped(float *y, const float *gate, const float *up, size_t n, 
         double u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
         y[i] = (float)(g / (1.0 + exp(-alpha * g)) * (u + 1.0));
     }
+}
+
+void ref_gelu(float *y, const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) y[i] = (float)(0.5 * x[i] * erfc(-(double)x[i] / sqrt(2.0)));
 }
 
 void ref_soft_cap(float *y, float cap, size_t n) {

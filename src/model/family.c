@@ -123,6 +123,29 @@ static const struct tensor_rule OLMO2_TENSORS[] = {
     RULE(W_ATTN_K_NORM, "attn_k_norm.weight", D_ONE, D_KV_HEADS),
 };
 
+#define LAYER_NORM(w, n) RULE(w, n ".weight", D_ONE, D_EMBD), RULE(w##_BIAS, n ".bias", D_ONE, D_EMBD)
+#define HEAD(w, n, r)                                                                                        \
+    RULE_WITH(w, n ".weight", r, D_EMBD, .optional = true),                                                  \
+        RULE_WITH(w##_BIAS, n ".bias", D_ONE, r, .optional = true)
+
+static const struct tensor_rule BERT_TENSORS[] = {
+    RULE(W_TOKEN_EMBD, "token_embd.weight", D_VOCAB, D_EMBD),
+    RULE(W_POSITION_EMBD, "position_embd.weight", D_CONTEXT, D_EMBD),
+    RULE_WITH(W_TYPE_EMBD, "token_types.weight", D_TYPES, D_EMBD, .optional = true),
+    LAYER_NORM(W_EMBD_NORM, "token_embd_norm"),
+    ATTENTION,
+    ATTENTION_BIASES(false),
+    RULE(W_ATTN_OUT_BIAS, "attn_output.bias", D_ONE, D_EMBD),
+    LAYER_NORM(W_ATTN_AFTER_NORM, "attn_output_norm"),
+    RULE(W_FFN_UP, "ffn_up.weight", D_FF, D_EMBD),
+    RULE(W_FFN_UP_BIAS, "ffn_up.bias", D_ONE, D_FF),
+    RULE(W_FFN_DOWN, "ffn_down.weight", D_EMBD, D_FF),
+    RULE(W_FFN_DOWN_BIAS, "ffn_down.bias", D_ONE, D_EMBD),
+    LAYER_NORM(W_FFN_AFTER_NORM, "layer_output_norm"),
+    HEAD(W_HEAD, "cls", D_EMBD),
+    HEAD(W_HEAD_OUT, "cls.output", D_LABELS),
+};
+
 /* ---- keys ---- */
 
 static const struct key_rule STANDARD_KEYS[] = {
@@ -161,7 +184,7 @@ static const struct key_rule STANDARD_KEYS[] = {
     {"use_parallel_residual", KEY_ZERO},
     {"expert_count", KEY_ZERO},
     {"expert_used_count", KEY_ZERO},
-    {"pooling_type", KEY_ZERO},
+    {"pooling_type", KEY_READ},
     {"attention.clamp_kqv", KEY_ZERO},
     {"attention.max_alibi_bias", KEY_ZERO},
     {"attn_logit_softcapping", KEY_ZERO},
@@ -186,6 +209,12 @@ static const struct key_rule GEMMA_KEYS[] = {{"rope.freq_base_swa", KEY_READ},
 static const struct key_rule GRANITE_KEYS[] = {GRANITE_KEYS_OF_ALL};
 static const struct key_rule GRANITEMOE_KEYS[] = {
     EXPERT_KEYS, {"expert_shared_feed_forward_length", KEY_READ}, GRANITE_KEYS_OF_ALL};
+
+static const struct key_rule BERT_KEYS[] = {{"attention.layer_norm_epsilon", KEY_READ},
+                                            {"attention.layer_norm_rms_epsilon", KEY_ZERO},
+                                            {"attention.causal", KEY_ZERO},
+                                            {"token_type_count", KEY_IGNORED}, /* as the tensor has it */
+                                            {"classifier.output_labels", KEY_IGNORED}};
 
 /* ---- families ---- */
 
@@ -243,6 +272,12 @@ static const struct model_family FAMILIES[] = {
      .rope_interleaved = true,
      .gating = BACKEND_GATE_SELECTED},
     {.name = "smollm3", TENSORS(LLAMA_TENSORS), .rope_interleaved = true, .no_rope_period = 4},
+    {.name = "bert",
+     TENSORS(BERT_TENSORS),
+     KEYS(BERT_KEYS),
+     .activation = BACKEND_GELU,
+     .encoder = true,
+     .no_rope = true},
 };
 
 const struct model_family *model_family(const char *name, size_t len) {
@@ -285,6 +320,9 @@ size_t model_dim(const struct model_spec *s, enum model_dim dim) {
     case D_EXPERTS: return s->experts.n;
     case D_EXPERT_FF: return s->experts.ff;
     case D_SHARED_FF: return s->experts.shared_ff;
+    case D_CONTEXT: return s->context_len;
+    case D_TYPES: return s->n_token_types;
+    case D_LABELS: return s->n_labels;
     }
     return 0;
 }

@@ -40,8 +40,20 @@ enum model_weight {
     W_SHARED_GATE,
     W_SHARED_UP,
     W_SHARED_DOWN,
+    W_ATTN_AFTER_NORM, /* of encoders: norms of what a block has been added to */
+    W_ATTN_AFTER_NORM_BIAS,
+    W_FFN_AFTER_NORM,
+    W_FFN_AFTER_NORM_BIAS,
     W_LAYER_END,
     W_TOKEN_EMBD = W_LAYER_END,
+    W_POSITION_EMBD,
+    W_TYPE_EMBD,
+    W_EMBD_NORM,
+    W_EMBD_NORM_BIAS,
+    W_HEAD, /* of cross-encoders */
+    W_HEAD_BIAS,
+    W_HEAD_OUT,
+    W_HEAD_OUT_BIAS,
     W_OUTPUT_NORM,
     W_OUTPUT,
     W_ROPE_FREQS, /* these make tables of angles */
@@ -65,7 +77,10 @@ enum model_dim {
     D_ROT_PAIRS,
     D_EXPERTS,
     D_EXPERT_FF,
-    D_SHARED_FF
+    D_SHARED_FF,
+    D_CONTEXT,
+    D_TYPES,
+    D_LABELS
 };
 
 /* Layers that have a tensor. */
@@ -103,6 +118,8 @@ struct model_family {
     enum backend_activation activation;
     bool rope_interleaved;
     bool post_norms, qk_norm_rows;
+    bool encoder;            /* see model_spec */
+    bool no_rope;            /* positions come from a table of embeddings */
     bool embed_by_width;     /* embeddings are multiplied by sqrt(n_embd) */
     size_t window_period;    /* with a window: every so many layers, the last attends to all; 0 = none does */
     double window_rope_base; /* preset for layers with a window; 0 = as the others, scaling and all */

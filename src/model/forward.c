@@ -1,5 +1,5 @@
 /* One forward pass for all families: the decoder of Vaswani et al. 2017 as Llama has it (Touvron et al.
- * 2023), steered by the description in spec.h. */
+ * 2023), and the encoder as BERT has it (Devlin et al. 2019), steered by the description in spec.h. */
 #include "model/model_impl.h"
 
 #include "base/size.h"
@@ -48,27 +48,41 @@ static void finish(struct pass *p, const struct weight *w, const struct weight *
     join(p, post_norm);
 }
 
-static void attention_block(struct pass *p, size_t layer) {
+/* In place, if there is such a norm. */
+static void normalise(struct pass *p, const struct weight *norm, const struct weight *bias) {
+    const struct model_spec *s = &p->m->spec;
+    struct backend_norm n = {.weight = norm->vector, .bias = bias->vector, .eps = s->norm_eps};
+    if (n.weight) p->ops->normalise(p->m->b, p->m->panels[PANEL_X], &n, p->n_rows, s->n_embd);
+}
+
+static struct backend_attention attention_of(const struct pass *p, size_t layer) {
+    const struct model_spec *s = &p->m->spec;
+    return (struct backend_attention){.group = s->layers[layer].kv_group,
+                                      .layer = s->layers[layer].kv_layer,
+                                      .n_heads = s->n_heads,
+                                      .n_kv_heads = s->n_kv_heads,
+                                      .head_dim = s->head_dim,
+                                      .scale = s->attn_scale,
+                                      .soft_cap = s->attn_soft_cap,
+                                      .window = s->layers[layer].window,
+                                      .bidirectional = s->encoder,
+                                      .sinks = p->m->layers[layer][W_ATTN_SINKS].vector};
+}
+
+/* Queries, keys and values of the panel; the last two are stored. */
+static void project(struct pass *p, size_t layer) {
     struct model *m = p->m;
     const struct model_spec *s = &m->spec;
     struct weight *w = m->layers[layer];
     struct backend_buffer **panels = m->panels;
-    struct backend_input x = normalised(p, PANEL_X, &w[W_ATTN_NORM]), mixed = plain(p, PANEL_MIXED);
+    struct backend_input x = normalised(p, PANEL_X, &w[W_ATTN_NORM]);
     p->ops->matmul(
         m->b, (struct backend_buffer *const[]){panels[PANEL_Q], panels[PANEL_K], panels[PANEL_V]},
         (const struct backend_matrix *const[]){w[W_ATTN_Q].matrix, w[W_ATTN_K].matrix, w[W_ATTN_V].matrix},
         (const struct backend_buffer *const[]){w[W_ATTN_Q_BIAS].vector, w[W_ATTN_K_BIAS].vector,
                                                w[W_ATTN_V_BIAS].vector},
         3, &x, p->n_rows, false);
-    struct backend_attention a = {.group = s->layers[layer].kv_group,
-                                  .layer = s->layers[layer].kv_layer,
-                                  .n_heads = s->n_heads,
-                                  .n_kv_heads = s->n_kv_heads,
-                                  .head_dim = s->head_dim,
-                                  .scale = s->attn_scale,
-                                  .soft_cap = s->attn_soft_cap,
-                                  .window = s->layers[layer].window,
-                                  .sinks = w[W_ATTN_SINKS].vector};
+    struct backend_attention a = attention_of(p, layer);
     size_t angles = s->layers[layer].rope;
     struct backend_rope rope = {.table = angles == MODEL_NO_ROPE ? NULL : panels[PANEL_ROPE + angles],
                                 .n_rot = s->ropes[0].n_rot,
@@ -79,9 +93,17 @@ static void attention_block(struct pass *p, size_t layer) {
                                 .norm_eps = s->norm_eps};
     p->ops->rope_kv_write(m->b, panels[PANEL_Q], panels[PANEL_K], panels[PANEL_V], &rope, &a, p->kv, p->batch,
                           p->first_row, p->n_rows);
-    p->ops->attention(m->b, panels[PANEL_MIXED], panels[PANEL_Q], &a, p->kv, p->batch, p->first_row,
+}
+
+static void attend(struct pass *p, size_t layer) {
+    struct model *m = p->m;
+    struct weight *w = m->layers[layer];
+    struct backend_attention a = attention_of(p, layer);
+    struct backend_input mixed = plain(p, PANEL_MIXED);
+    p->ops->attention(m->b, m->panels[PANEL_MIXED], m->panels[PANEL_Q], &a, p->kv, p->batch, p->first_row,
                       p->n_rows);
     finish(p, &w[W_ATTN_OUT], &w[W_ATTN_OUT_BIAS], &mixed, &w[W_ATTN_POST_NORM]);
+    normalise(p, &w[W_ATTN_AFTER_NORM], &w[W_ATTN_AFTER_NORM_BIAS]);
 }
 
 /* Gate and up of one input, and what they make together. */
@@ -100,10 +122,16 @@ static struct backend_input gate_and_up(struct pass *p, const struct backend_inp
 
 static void feed_forward_block(struct pass *p, size_t layer) {
     struct weight *w = p->m->layers[layer];
-    struct backend_input x = normalised(p, PANEL_X, &w[W_FFN_NORM]);
-    struct backend_input gated =
-        gate_and_up(p, &x, &w[W_FFN_GATE], &w[W_FFN_GATE_BIAS], &w[W_FFN_UP], &w[W_FFN_UP_BIAS]);
-    finish(p, &w[W_FFN_DOWN], &w[W_FFN_DOWN_BIAS], &gated, &w[W_FFN_POST_NORM]);
+    struct backend_input x = normalised(p, PANEL_X, &w[W_FFN_NORM]), hidden;
+    if (w[W_FFN_GATE].matrix) {
+        hidden = gate_and_up(p, &x, &w[W_FFN_GATE], &w[W_FFN_GATE_BIAS], &w[W_FFN_UP], &w[W_FFN_UP_BIAS]);
+    } else {
+        product(p, PANEL_UP, &w[W_FFN_UP], &w[W_FFN_UP_BIAS], &x, false);
+        hidden = plain(p, PANEL_UP);
+        hidden.activation = p->m->spec.activation;
+    }
+    finish(p, &w[W_FFN_DOWN], &w[W_FFN_DOWN_BIAS], &hidden, &w[W_FFN_POST_NORM]);
+    normalise(p, &w[W_FFN_AFTER_NORM], &w[W_FFN_AFTER_NORM_BIAS]);
 }
 
 /* What every row passes, beside its own experts; a gate of the row's may scale it. */
@@ -159,23 +187,182 @@ static size_t keep_rows(struct pass *p, size_t n_kept) {
     return n_kept + n;
 }
 
+/* ---- vectors ---- */
+
+static void copy_row(struct pass *p, size_t pool_row, size_t row) {
+    p->ops->gather_rows(p->m->b, p->m->panels[PANEL_POOLED], pool_row, p->m->panels[PANEL_X],
+                        &(uint32_t){(uint32_t)row}, 1, p->m->spec.n_embd);
+}
+
+/* What the panel's rows [row, row + n) give to their sequence's vector. */
+static void pool_rows(struct pass *p, const struct batch_seq *seq, size_t row, size_t n) {
+    struct model *m = p->m;
+    bool begins = p->batch->position[p->first_row + row] == 0;
+    switch (m->pooling) {
+    case MODEL_POOL_MEAN:
+        p->ops->sum_rows(m->b, m->panels[PANEL_POOLED], seq->pool_row, m->panels[PANEL_X], row, n,
+                         m->spec.n_embd, !begins);
+        break;
+    case MODEL_POOL_LAST: copy_row(p, seq->pool_row, row + n - 1); break;
+    default:
+        if (begins) copy_row(p, seq->pool_row, row);
+    }
+}
+
+static void pool_panel(struct pass *p) {
+    const struct batch *batch = p->batch;
+    for (size_t row = 0, n; row < p->n_rows; row += n) {
+        const struct batch_seq *seq = &batch->seqs[batch->seq[p->first_row + row]];
+        n = size_min(seq->first_row + seq->n_rows - p->first_row, p->n_rows) - row;
+        pool_rows(p, seq, row, n);
+    }
+}
+
+/* PANEL_MIXED to PANEL_SCORES. */
+static void score_rows(struct pass *p) {
+    struct weight *w = p->m->global;
+    struct backend_input x = plain(p, PANEL_MIXED);
+    if (w[W_HEAD].matrix) {
+        product(p, PANEL_OUT, &w[W_HEAD], &w[W_HEAD_BIAS], &x, false);
+        p->ops->soft_cap(p->m->b, p->m->panels[PANEL_OUT], 1.0f, p->n_rows, p->m->spec.n_embd); /* tanh */
+        x = plain(p, PANEL_OUT);
+    }
+    product(p, PANEL_SCORES, &w[W_HEAD_OUT], &w[W_HEAD_OUT_BIAS], &x, false);
+}
+
+static void take_vectors(struct pass *p, const uint32_t *rows, const uint32_t *n_tokens, float *out) {
+    struct model *m = p->m;
+    size_t width = model_vector_floats(&m->spec, m->pooling);
+    bool rank = m->pooling == MODEL_POOL_RANK;
+    p->ops->gather_rows(m->b, m->panels[PANEL_MIXED], 0, m->panels[PANEL_POOLED], rows, p->n_rows,
+                        m->spec.n_embd);
+    if (rank) score_rows(p);
+    p->ops->download(m->b, out, m->panels[rank ? PANEL_SCORES : PANEL_MIXED], 0,
+                     p->n_rows * width * sizeof *out);
+    for (size_t i = 0; i < p->n_rows && m->pooling == MODEL_POOL_MEAN; i++)
+        for (size_t k = 0; k < width; k++) out[i * width + k] /= (float)n_tokens[i];
+}
+
+void model_vectors(struct model *m, const uint32_t *rows, const uint32_t *n_tokens, size_t n, float *out) {
+    struct pass p = {.m = m, .ops = m->b->ops};
+    size_t width = model_vector_floats(&m->spec, m->pooling);
+    for (size_t first = 0; first < n; first += p.n_rows) {
+        p.n_rows = size_min(m->b->max_rows, n - first);
+        take_vectors(&p, rows + first, n_tokens + first, out + first * width);
+    }
+}
+
+/* ---- panels ---- */
+
+/* Rows of a table by numbers in m->kept, added to PANEL_X. */
+static void add_embedding(struct pass *p, const struct weight *table, const uint32_t *rows) {
+    struct backend_residual r = {.scale = 1.0f};
+    p->ops->embed(p->m->b, p->m->panels[PANEL_OUT], table->matrix, rows, p->n_rows, 1.0f);
+    p->ops->residual(p->m->b, p->m->panels[PANEL_X], p->m->panels[PANEL_OUT], &r, p->n_rows,
+                     p->m->spec.n_embd);
+}
+
+static void embed(struct pass *p) {
+    struct model *m = p->m;
+    const struct batch *b = p->batch;
+    struct weight *w = m->global;
+    p->ops->embed(m->b, m->panels[PANEL_X], w[W_TOKEN_EMBD].matrix, b->token + p->first_row, p->n_rows,
+                  m->spec.embed_scale);
+    if (w[W_TYPE_EMBD].matrix) {
+        for (size_t i = 0; i < p->n_rows; i++) {
+            size_t row = p->first_row + i, n_first = b->seqs[b->seq[row]].n_first;
+            m->kept[i] = n_first && b->position[row] >= n_first && m->spec.n_token_types > 1;
+        }
+        add_embedding(p, &w[W_TYPE_EMBD], m->kept);
+    }
+    if (w[W_POSITION_EMBD].matrix) add_embedding(p, &w[W_POSITION_EMBD], b->position + p->first_row);
+    normalise(p, &w[W_EMBD_NORM], &w[W_EMBD_NORM_BIAS]);
+}
+
+/* After the last layer. */
+static void end_panel(struct pass *p, size_t *n_kept) {
+    const struct weight none = {0};
+    if (!p->m->pooling) {
+        *n_kept = keep_rows(p, *n_kept);
+        return;
+    }
+    normalise(p, &p->m->global[W_OUTPUT_NORM], &none);
+    pool_panel(p);
+}
+
+static void end_layer(struct pass *p, size_t layer) {
+    attend(p, layer);
+    if (p->m->spec.layers[layer].routed)
+        experts_block(p, layer);
+    else
+        feed_forward_block(p, layer);
+}
+
+/* Rows of whole sequences from p->first_row on: as many as one panel holds, or one sequence that is longer.
+ */
+static size_t run_length(const struct pass *p) {
+    const struct batch *b = p->batch;
+    size_t n = 0;
+    for (size_t i = b->seq[p->first_row]; i < b->n_seqs; n += b->seqs[i++].n_rows)
+        if (n && n + b->seqs[i].n_rows > p->m->b->max_rows) break;
+    return n;
+}
+
+/* The panel's rows from a buffer of the run's, or to it. */
+static void move_rows(struct pass *p, enum panel dst, size_t dst_row, enum panel src, size_t src_row,
+                      size_t width) {
+    for (size_t i = 0; i < p->n_rows; i++) p->m->kept[i] = (uint32_t)(src_row + i);
+    p->ops->gather_rows(p->m->b, p->m->panels[dst], dst_row, p->m->panels[src], p->m->kept, p->n_rows, width);
+}
+
+/* A sequence of several panels, layer by layer: all of its keys and values are stored before any row reads
+ * them. */
+static void run_long(struct pass *p, size_t n_run, size_t *n_kept) {
+    const struct model_spec *s = &p->m->spec;
+    size_t first = p->first_row, q_width = s->n_heads * s->head_dim, steps = 2 * s->n_layers;
+    for (size_t step = 0; step < steps; step++) {
+        size_t layer = step / 2;
+        for (size_t at = 0; at < n_run; at += p->n_rows) {
+            p->first_row = first + at;
+            p->n_rows = size_min(p->m->b->max_rows, n_run - at);
+            if (step)
+                move_rows(p, PANEL_X, 0, PANEL_RUN_X, at, s->n_embd);
+            else
+                embed(p);
+            if (step % 2 == 0) {
+                project(p, layer);
+                move_rows(p, PANEL_RUN_Q, at, PANEL_Q, 0, q_width);
+            } else {
+                move_rows(p, PANEL_Q, 0, PANEL_RUN_Q, at, q_width);
+                end_layer(p, layer);
+                if (step + 1 == steps) end_panel(p, n_kept);
+            }
+            if (step == 0 || step % 2) move_rows(p, PANEL_RUN_X, at, PANEL_X, 0, s->n_embd);
+        }
+    }
+    p->first_row = first;
+    p->n_rows = n_run;
+}
+
+static void run_panel(struct pass *p, size_t *n_kept) {
+    embed(p);
+    for (size_t layer = 0; layer < p->m->spec.n_layers; layer++) {
+        project(p, layer);
+        end_layer(p, layer);
+    }
+    end_panel(p, n_kept);
+}
+
 void model_forward(struct model *m, struct backend_kv *kv, const struct batch *batch) {
-    const struct model_spec *s = &m->spec;
     struct pass p = {.m = m, .ops = m->b->ops, .kv = kv, .batch = batch};
     size_t n_kept = 0;
     assert(batch->n_logit_rows <= m->max_kept_rows);
     for (; p.first_row < batch->n_rows; p.first_row += p.n_rows) {
-        p.n_rows = size_min(m->b->max_rows, batch->n_rows - p.first_row);
-        p.ops->embed(m->b, m->panels[PANEL_X], m->global[W_TOKEN_EMBD].matrix, batch->token + p.first_row,
-                     p.n_rows, s->embed_scale);
-        for (size_t layer = 0; layer < s->n_layers; layer++) {
-            attention_block(&p, layer);
-            if (s->layers[layer].routed)
-                experts_block(&p, layer);
-            else
-                feed_forward_block(&p, layer);
-        }
-        n_kept = keep_rows(&p, n_kept);
+        p.n_rows = m->spec.encoder ? run_length(&p) : size_min(m->b->max_rows, batch->n_rows - p.first_row);
+        if (p.n_rows > m->b->max_rows)
+            run_long(&p, p.n_rows, &n_kept);
+        else
+            run_panel(&p, &n_kept);
     }
 }
 

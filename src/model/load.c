@@ -72,7 +72,7 @@ static int load_vector(struct loader *l, struct source *s, const struct tensor_r
         return 0;
     }
     /* A scale of the logits is one of the rows that they are made from. */
-    if (!rc && rule->weight == W_OUTPUT_NORM)
+    if (!rc && rule->weight == W_OUTPUT_NORM && !l->m->pooling)
         for (size_t i = 0; i < n; i++) values[i] *= l->m->spec.logit_scale;
     if (!rc) {
         out->vector = new_buffer(l, bytes);
@@ -126,7 +126,9 @@ static int load_tensors(struct loader *l) {
     uint64_t done = 0, total = weights_tensor_bytes(l->w);
     for (size_t i = 0; i < weights_n_tensors(l->w); i++) {
         const struct tensor *t = weights_tensor_at(l->w, i);
-        int rc = load_tensor(l, t);
+        size_t layer;
+        bool skip = model_skips(l->o, model_tensor_rule(l->family, &l->m->spec, t->name, &layer)->weight);
+        int rc = skip ? 0 : load_tensor(l, t);
         if (rc) return rc;
         done += t->bytes;
         if (l->o->progress) l->o->progress(l->o->progress_ctx, (double)done / (double)total);
@@ -195,6 +197,7 @@ static int identify(struct loader *l) {
                    (int)s->ropes[i].scaling, s->ropes[i].attn_factor);
     for (size_t i = 0; i < s->n_layers; i++)
         buf_printf(id, "%zu %zu %zu;", s->layers[i].window, s->layers[i].rope, (size_t)s->layers[i].routed);
+    if (l->m->pooling) buf_printf(id, "pooling %d;", (int)l->m->pooling);
     buf_printf(id, "%s;%s", DTYPE_NAMES[l->o->dtype], backend_numerics(l->m->b));
     if (!buf_ok(id)) return error_set(l->err, QUIRE_ENOMEM, "loading: out of memory");
     struct hash128 h = hash128_bulk(id->data, id->len);
@@ -221,6 +224,7 @@ int model_load(const struct weights *w, const struct model_spec *spec, struct ba
     m->max_model_len = plan.max_model_len;
     m->max_logit_rows = plan.max_logit_rows;
     m->max_kept_rows = plan.max_kept_rows;
+    m->pooling = plan.pooling;
     m->layers = calloc(spec->n_layers, sizeof *m->layers);
     m->kept = calloc(plan.max_rows, sizeof *m->kept);
     if (!m->layers || !m->kept) rc = error_set(err, QUIRE_ENOMEM, "loading: out of memory");

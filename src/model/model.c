@@ -20,11 +20,14 @@
 /* Floats of one row of a panel. */
 static size_t panel_width(const struct model_spec *s, enum panel p) {
     size_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
-    bool joined = s->post_norms || s->residual_scale != 1.0f || s->experts.n;
+    bool joined = s->post_norms || s->residual_scale != 1.0f || s->experts.n || s->encoder;
     switch (p) {
     case PANEL_X:
+    case PANEL_POOLED:
+    case PANEL_RUN_X:
     case PANEL_KEPT: return s->n_embd;
     case PANEL_MIXED: return size_max(s->n_embd, q);
+    case PANEL_RUN_Q:
     case PANEL_Q: return q;
     case PANEL_K:
     case PANEL_V: return kv;
@@ -34,15 +37,21 @@ static size_t panel_width(const struct model_spec *s, enum panel p) {
     case PANEL_ROUTER: return s->experts.n;
     case PANEL_SHARED_ROUTER: return s->experts.shared_ff ? 1 : 0;
     case PANEL_LOGITS: return s->n_vocab;
+    case PANEL_SCORES: return s->n_labels;
     default: return s->ropes[p - PANEL_ROPE].n_rot;
     }
 }
 
 static size_t panel_rows(const struct plan *plan, enum panel p) {
-    return p == PANEL_KEPT     ? plan->max_kept_rows
-           : p == PANEL_LOGITS ? plan->max_logit_rows
-           : p >= PANEL_ROPE   ? plan->max_model_len
-                               : plan->max_rows;
+    switch (p) {
+    case PANEL_KEPT: return plan->max_kept_rows;
+    case PANEL_LOGITS: return plan->max_logit_rows;
+    case PANEL_POOLED: return plan->max_pool_rows;
+    case PANEL_SCORES: return plan->pooling == MODEL_POOL_RANK ? plan->max_rows : 0;
+    case PANEL_RUN_X:
+    case PANEL_RUN_Q: return plan->run_rows;
+    default: return p >= PANEL_ROPE ? plan->max_model_len : plan->max_rows;
+    }
 }
 
 size_t model_panel_bytes(const struct model_spec *s, const struct plan *plan, enum panel p) {
@@ -76,15 +85,32 @@ int model_plan(const struct model_spec *s, const struct backend *b, const struct
     *out = (struct plan){.max_model_len = o->max_model_len ? o->max_model_len : s->context_len,
                          .max_rows = b->max_rows,
                          .max_logit_rows = o->max_logit_rows,
-                         .max_kept_rows = o->max_kept_rows};
+                         .max_kept_rows = o->max_kept_rows,
+                         .max_pool_rows = o->max_pool_rows,
+                         .pooling = o->pooling};
     if (out->max_model_len > s->context_len)
         return error_param(err, QUIRE_EINVAL, "max-model-len",
                            "max-model-len %zu: the model's context length is %zu", out->max_model_len,
                            s->context_len);
+    if (s->encoder && out->max_model_len > out->max_rows) out->run_rows = out->max_model_len;
+    if (out->pooling || s->encoder)
+        return out->pooling && out->max_pool_rows && !out->max_logit_rows && !out->max_kept_rows &&
+                       (out->pooling != MODEL_POOL_RANK || s->n_labels)
+                   ? 0
+                   : error_set(err, QUIRE_EINTERNAL, "pooling %d, pool rows %zu, logit rows %zu",
+                               (int)out->pooling, out->max_pool_rows, out->max_logit_rows);
     if (!out->max_logit_rows || out->max_logit_rows > out->max_rows || !out->max_kept_rows)
         return error_set(err, QUIRE_EINTERNAL, "logit rows %zu, kept rows %zu, panel rows %zu",
                          out->max_logit_rows, out->max_kept_rows, out->max_rows);
     return 0;
+}
+
+bool model_skips(const struct model_options *o, enum model_weight w) {
+    return o->pooling && w == W_OUTPUT;
+}
+
+size_t model_vector_floats(const struct model_spec *s, enum model_pooling pooling) {
+    return pooling == MODEL_POOL_NONE ? 0 : pooling == MODEL_POOL_RANK ? s->n_labels : s->n_embd;
 }
 
 struct backend_tensor model_tensor_part(const struct model_spec *s, const struct tensor_rule *rule,
@@ -135,7 +161,7 @@ int model_memory_plan(const struct weights *w, const struct model_spec *spec, st
         const struct tensor_rule *rule = model_tensor_rule(family, spec, t->name, &layer);
         uint64_t bytes = weight_bytes(spec, b, rule, t, o->dtype, err);
         if (!bytes) return err ? err->code : QUIRE_EUNSUPPORTED;
-        if (rule->weight < W_ROPE_FREQS) out->weights_bytes += bytes;
+        if (rule->weight < W_ROPE_FREQS && !model_skips(o, rule->weight)) out->weights_bytes += bytes;
     }
     for (enum panel p = 0; p < PANEL_END; p++) {
         size_t bytes = model_panel_bytes(spec, &plan, p);

@@ -1,4 +1,5 @@
-/* A decoder: one description for all families (spec.h) and one forward pass over a ragged batch.
+/* A decoder or an encoder: one description for all families (spec.h) and one forward pass over a ragged
+ * batch.
  *
  * Activations between operations are float32 in memory for every dtype, the residual stream too. dtype rounds
  * the inputs of products with unquantized weights, those weights, and K and V as stored.
@@ -22,8 +23,11 @@ struct model_options {
     enum backend_dtype dtype;
     size_t
         max_model_len; /* longest sequence; also fixes length-dependent RoPE scalings. 0 = the model's own */
-    size_t max_logit_rows; /* most rows of one model_logits call, <= the backend's max_rows */
-    size_t max_kept_rows;  /* most logit rows of one batch */
+    size_t max_logit_rows;      /* most rows of one model_logits call, <= the backend's max_rows */
+    size_t max_kept_rows;       /* most logit rows of one batch */
+    enum model_pooling pooling; /* not NONE: the model makes vectors, not logits, and the two are 0; the only
+                                   use of an encoder */
+    size_t max_pool_rows;       /* sequences that are gathered at a time */
     void (*progress)(void *ctx, double done); /* while loading; may be NULL */
     void *progress_ctx;
 };
@@ -56,8 +60,18 @@ const char *model_numerics_id(const struct model *m);
 
 /* Computes all rows of the batch through all layers, in row panels, writing K and V, and keeps the final
  * normalised hidden rows of batch->logit_rows (no more than max_kept_rows). Panels run in row order, so a row
- * attends only to what an earlier or the same panel wrote. */
+ * attends only to what an earlier or the same panel wrote. An encoder needs all rows of a sequence in one
+ * batch, and takes those of long ones through each layer panel by panel.
+ *
+ * With pooling, what the rows of batch->seqs give is gathered in pool_row of each: a sequence may come in
+ * several batches, in order from position 0 (MODEL_POOL_LAST: the last row is enough). */
 void model_forward(struct model *m, struct backend_kv *kv, const struct batch *batch);
+
+/* Floats of a sequence's vector; 0 without pooling. */
+size_t model_vector_floats(const struct model_spec *s, enum model_pooling pooling);
+/* The vectors, not normalised, of n sequences that have been gathered wholly, as [n][model_vector_floats].
+ * rows: their pool rows; n_tokens: of each. */
+void model_vectors(struct model *m, const uint32_t *rows, const uint32_t *n_tokens, size_t n, float *out);
 
 /* Logits of kept rows [first, first + n), n <= max_logit_rows, into the model's own logits buffer
  * [n][n_vocab], which is returned and valid until the next call. */

@@ -30,7 +30,11 @@ enum panel {
     PANEL_SHARED_ROUTER, /* [max_rows][1] */
     PANEL_KEPT,          /* [max_kept_rows][n_embd] */
     PANEL_LOGITS,        /* [max_logit_rows][n_vocab] */
-    PANEL_ROPE,          /* [max_model_len][n_rot], for each of spec.ropes */
+    PANEL_POOLED,        /* [max_pool_rows][n_embd] */
+    PANEL_SCORES,        /* [max_rows][n_labels] */
+    PANEL_RUN_X,         /* [run_rows][n_embd], of a sequence that an encoder takes in several panels */
+    PANEL_RUN_Q,
+    PANEL_ROPE, /* [max_model_len][n_rot], for each of spec.ropes */
     PANEL_END = PANEL_ROPE + MODEL_ROPES
 };
 
@@ -41,16 +45,20 @@ struct model {
     struct weight global[W_END]; /* of the whole model: indices from W_LAYER_END on */
     struct backend_buffer *panels[PANEL_END];
     size_t max_model_len, max_logit_rows, max_kept_rows;
+    enum model_pooling pooling;
     uint32_t *kept; /* [max_rows] rows to gather */
     char numerics_id[33];
 };
 
 /* What a model of this description and these options takes. */
 struct plan {
-    size_t max_model_len, max_rows, max_logit_rows, max_kept_rows;
+    size_t max_model_len, max_rows, max_logit_rows, max_kept_rows, max_pool_rows, run_rows;
+    enum model_pooling pooling;
 };
 int model_plan(const struct model_spec *s, const struct backend *b, const struct model_options *o,
                struct plan *out, struct error *err);
+/* Whether a weight is of no use: that of logits where there are none. */
+bool model_skips(const struct model_options *o, enum model_weight w);
 /* SIZE_MAX when it does not fit. */
 size_t model_panel_bytes(const struct model_spec *s, const struct plan *plan, enum panel p);
 /* Part `part` of a tensor, and expert `expert` of it, as the backend wants it but for its rows, which begin

@@ -95,7 +95,8 @@ static int check_keys(struct spec_reader *r) {
         const struct meta *m = weights_meta_at(r->w, i);
         if (strncmp(m->key, r->family->name, prefix) || m->key[prefix] != '.') continue;
         const struct key_rule *rule = model_key_rule(r->family, m->key + prefix + 1);
-        if (!rule)
+        bool angles = r->family->no_rope && !strncmp(m->key + prefix + 1, "rope.", 5);
+        if (!rule || angles)
             return error_set(r->err, QUIRE_EUNSUPPORTED,
                              "%s: not known to the %s family, so its effect would be lost",
                              weights_label(r->w, m->key), r->family->name);
@@ -135,6 +136,20 @@ static void read_sizes(struct spec_reader *r, struct model_spec *s) {
     spec_need(r, value == s->head_dim, "attention.value_length", value, "equal to attention.key_length");
 }
 
+static size_t rows_of(const struct spec_reader *r, const char *name) {
+    const struct tensor *t = weights_tensor(r->w, name);
+    return t ? t->dims[1] : 0;
+}
+
+static void read_pooling(struct spec_reader *r, struct model_spec *s) {
+    s->pooling = (enum model_pooling)spec_size_or(r, "pooling_type", 0, MODEL_POOL_END - 1, MODEL_POOL_NONE);
+    s->encoder = r->family->encoder;
+    s->n_token_types = s->encoder ? rows_of(r, "token_types.weight") : 0;
+    s->n_labels = s->encoder ? rows_of(r, "cls.output.weight") : 0;
+    spec_need(r, s->pooling != MODEL_POOL_RANK || s->n_labels, "pooling_type", s->pooling,
+              "0 to 3 where there is no tensor cls.output.weight");
+}
+
 /* Factors and caps that families have in the arithmetic of Llama. */
 static void read_factors(struct spec_reader *r, struct model_spec *s) {
     const struct model_family *f = r->family;
@@ -172,10 +187,13 @@ static int describe(struct spec_reader *r, struct model_spec *out) {
     r->rc = check_keys(r);
     read_sizes(r, out);
     if (r->rc) return r->rc;
-    need_key(r, "attention.layer_norm_rms_epsilon");
-    out->norm_eps = (float)spec_float_or(r, "attention.layer_norm_rms_epsilon", 0.0, 1.0, 0.0);
+    const char *eps =
+        r->family->encoder ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    need_key(r, eps);
+    out->norm_eps = (float)spec_float_or(r, eps, 0.0, 1.0, 0.0);
+    read_pooling(r, out);
     read_factors(r, out);
-    spec_read_ropes(r, out);
+    if (!r->family->no_rope) spec_read_ropes(r, out);
     spec_read_layers(r, out);
     return r->rc;
 }
@@ -191,6 +209,21 @@ int model_spec_read(const struct weights *w, struct model_spec *out, struct erro
     if (!rc) rc = spec_check_tensors(&r, out);
     if (rc && weights_folder(w)) error_prefix(err, "%s", weights_folder(w));
     return rc;
+}
+
+enum model_pooling model_default_pooling(const struct model_spec *s, bool wanted) {
+    if (s->pooling) return s->pooling;
+    if (!s->encoder) return wanted ? MODEL_POOL_LAST : MODEL_POOL_NONE;
+    return s->n_labels ? MODEL_POOL_RANK : MODEL_POOL_CLS;
+}
+
+const char *model_pooling_name(enum model_pooling pooling) {
+    static const char *const names[] = {[MODEL_POOL_NONE] = "none",
+                                        [MODEL_POOL_MEAN] = "mean",
+                                        [MODEL_POOL_CLS] = "cls",
+                                        [MODEL_POOL_LAST] = "last",
+                                        [MODEL_POOL_RANK] = "rank"};
+    return names[pooling];
 }
 
 struct backend_kv_layout model_kv_layout(const struct model_spec *s, size_t block_tokens,

@@ -57,6 +57,16 @@ struct model_experts {
     float scale;
 };
 
+/* How a sequence becomes one vector; GGUF's values. */
+enum model_pooling {
+    MODEL_POOL_NONE,
+    MODEL_POOL_MEAN,
+    MODEL_POOL_CLS, /* the first token's */
+    MODEL_POOL_LAST,
+    MODEL_POOL_RANK, /* the first token's through the head of a cross-encoder: scores */
+    MODEL_POOL_END
+};
+
 #define MODEL_MAX_LAYERS 512
 
 struct model_spec {
@@ -68,6 +78,10 @@ struct model_spec {
     float attn_soft_cap, final_soft_cap;            /* 0 when unused */
     bool tied_output, post_norms;
     bool qk_norm_rows; /* norms of queries and keys run over all heads of a row */
+    bool encoder; /* rows attend to their whole sequence; blocks take the stream as it is, which is normalised
+                     (LayerNorm) when they have been added. It has no logits */
+    size_t n_token_types, n_labels; /* of encoders; labels 0: no head */
+    enum model_pooling pooling;     /* as the file says, NONE: it does not */
     enum backend_activation activation;
     struct model_experts experts;
     struct model_rope ropes[MODEL_ROPES];
@@ -82,6 +96,12 @@ struct model_spec {
 int model_spec_read(const struct weights *w, struct model_spec *out, struct error *err);
 /* The same of the keys alone, to look at files whose tensors may not be usable. */
 int model_spec_describe(const struct weights *w, struct model_spec *out, struct error *err);
+
+/* What a model makes when nothing else is asked for: NONE: text; else what its file says, or scores with a
+ * head, the first token's vector for other encoders and the last one's for decoders. wanted: vectors, in any
+ * case. */
+enum model_pooling model_default_pooling(const struct model_spec *spec, bool wanted);
+const char *model_pooling_name(enum model_pooling pooling); /* "none", "mean", ... */
 
 /* KV bytes of one token over all groups, and of one page; see backend_kv_layout. */
 struct backend_kv_layout model_kv_layout(const struct model_spec *spec, size_t block_tokens,

@@ -40,6 +40,7 @@ static void read_windows(struct spec_reader *r, struct model_spec *s) {
                                      r->family->window_period);
         for (size_t i = 0; i < s->n_layers; i++) windowed[i] = !period || i % period < period - 1;
     }
+    spec_need(r, !window || !s->encoder, "attention.sliding_window", window, "0 in an encoder");
     if (r->rc) return;
     for (size_t i = 0; i < s->n_layers; i++) {
         struct model_layer *l = &s->layers[i];
@@ -47,7 +48,7 @@ static void read_windows(struct spec_reader *r, struct model_spec *s) {
         bool own = window && windowed[i];
         l->window = own && window < s->context_len ? window : 0; /* no sequence is longer */
         l->rope = own && s->n_ropes > 1 ? 1 : 0;
-        if (step && i % step == step - 1) l->rope = MODEL_NO_ROPE;
+        if ((step && i % step == step - 1) || !s->n_ropes) l->rope = MODEL_NO_ROPE;
     }
 }
 
@@ -79,6 +80,12 @@ static void fill_groups(struct model_spec *s, bool windowed, size_t n, size_t pe
         l->kv_layer = g->n_layers++;
     }
     s->n_kv_groups += n_groups;
+}
+
+/* An encoder computes a layer of a whole sequence before the next: all layers use the memory of one. */
+static void make_encoder_group(struct model_spec *s) {
+    s->n_kv_groups = 1;
+    s->kv_groups[0] = (struct model_kv_group){.n_layers = 1};
 }
 
 static void make_groups(struct model_spec *s) {
@@ -114,7 +121,7 @@ static void read_experts(struct spec_reader *r, struct model_spec *s) {
     struct model_experts *e = &s->experts;
     e->n = spec_size_or(r, "expert_count", 0, MAX_EXPERTS, 0);
     bool dense = false;
-    for (size_t i = 0; i < r->family->n_tensors; i++) dense |= r->family->tensors[i].weight == W_FFN_GATE;
+    for (size_t i = 0; i < r->family->n_tensors; i++) dense |= r->family->tensors[i].weight == W_FFN_DOWN;
     spec_need(r, e->n || dense, "expert_count", e->n, "at least 1");
     if (r->rc || !e->n) return;
     e->n_used = spec_size(r, "expert_used_count", 1, e->n);
@@ -128,5 +135,9 @@ void spec_read_layers(struct spec_reader *r, struct model_spec *s) {
     memset(s->layers, 0, sizeof s->layers);
     read_windows(r, s);
     read_experts(r, s);
-    if (!r->rc) make_groups(s);
+    if (r->rc) return;
+    if (s->encoder)
+        make_encoder_group(s);
+    else
+        make_groups(s);
 }

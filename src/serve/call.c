@@ -146,6 +146,15 @@ void handle_chat(struct serve *s, struct exchange *x) {
 void handle_completion(struct serve *s, struct exchange *x) {
     start_call(s, x, REQUEST_COMPLETION, "cmpl");
 }
+void handle_embedding(struct serve *s, struct exchange *x) {
+    start_call(s, x, REQUEST_EMBEDDING, "embd");
+}
+void handle_rerank(struct serve *s, struct exchange *x) {
+    start_call(s, x, REQUEST_RERANK, "rerank");
+}
+void handle_score(struct serve *s, struct exchange *x) {
+    start_call(s, x, REQUEST_SCORE, "score");
+}
 void handle_tokenize(struct serve *s, struct exchange *x) {
     start_call(s, x, REQUEST_TOKENIZE, "tok");
 }

@@ -24,11 +24,23 @@ static void model_check(struct call *c) {
 
 /* ---- submission ---- */
 
+static int hold_vectors(struct call *c) {
+    size_t each = vectors_bytes(c), limit = c->serve->config.max_answer_bytes;
+    if (c->n_prompts > limit / each)
+        return error_param(&c->err, QUIRE_EINVAL, c->kind == REQUEST_EMBEDDING ? "input" : "documents",
+                           "%zu texts are too many for one request; at most %zu are allowed here",
+                           c->n_prompts, limit / each);
+    c->score_bytes = c->n_prompts * each;
+    if (call_hold(c, c->score_bytes)) return 0;
+    return error_set(&c->err, QUIRE_EBUSY, "too many answers with vectors are unfinished");
+}
+
 /* Scores of a prompt are kept until the answer is finished: their memory is promised before the engine is
  * asked. */
 static int hold_scores(struct call *c) {
     const struct request *r = &c->request;
     size_t limit = c->serve->config.max_answer_bytes, bytes = 0, positions = 0;
+    if (r->kind & REQUEST_POOLS) return hold_vectors(c);
     if (r->sampling.n_prompt_logprobs < 0) return 0;
     for (size_t i = 0; i < c->n_prompts; i++) positions += c->prompts[i].ids.n * r->n;
     bytes = positions * (1 + (size_t)r->sampling.n_prompt_logprobs) * SCORE_BYTES;
@@ -52,6 +64,10 @@ static int submit_answer(struct call *c, struct answer *a) {
                               .priority = r->priority,
                               .cache_salt = r->cache_salt,
                               .skip_prefix_cache = r->skip_prefix_cache,
+                              .pool = r->kind & REQUEST_POOLS,
+                              .raw_vector = r->raw_vectors,
+                              .dimensions = r->dimensions,
+                              .n_first = p->n_first,
                               .waker = &c->loop->waker};
     if (!r->has_max_tokens) q.sampling.max_tokens = SIZE_MAX; /* the room there is */
     int rc = quire_submit(c->serve->engine, &q, &a->stream, &c->err);
@@ -63,7 +79,7 @@ static int submit_answer(struct call *c, struct answer *a) {
 static void forget(struct call *c) {
     const struct request *r = &c->request;
     bool shows_ids = r->sampling.n_prompt_logprobs >= 0 || r->return_token_ids;
-    if (r->echo) return;
+    if (r->echo || (r->kind == REQUEST_RERANK && r->return_documents)) return;
     request_forget(&c->request);
     for (size_t i = 0; i < c->n_prompts; i++) {
         c->prompts[i].text = NULL;
@@ -145,10 +161,14 @@ static void write_detokenize(struct call *c) {
 }
 
 static void work(struct call *c, struct http1_span body) {
+    if (vectors_purpose(c->serve, c->kind, &c->err)) return;
     if (request_parse(c->kind, body.data, body.n, &c->serve->limits, &c->request, &c->err)) return;
     c->parsed = true;
     model_check(c);
-    if (!c->err.code) prompt_build(c->serve, &c->request, &c->prompts, &c->n_prompts, &c->err);
+    if (!c->err.code && c->kind & REQUEST_POOLS)
+        vectors_prompts(c);
+    else if (!c->err.code)
+        prompt_build(c->serve, &c->request, &c->prompts, &c->n_prompts, &c->err);
     if (c->err.code) return;
     if (c->kind == REQUEST_TOKENIZE)
         write_tokenize(c);
@@ -171,6 +191,9 @@ void call_render(struct call *c) {
         answer_prepend_prompt(c, &c->answers[i]);
         ok &= answer_ok(&c->answers[i]);
     }
-    response_whole(c, &c->body);
+    if (c->kind & REQUEST_POOLS)
+        vectors_response(c, &c->body);
+    else
+        response_whole(c, &c->body);
     if (!ok) c->body.failed = true;
 }

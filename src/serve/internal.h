@@ -90,6 +90,9 @@ void handle_metrics(struct serve *s, struct exchange *x);
 /* ---- call.c: handlers that need a worker ---- */
 void handle_chat(struct serve *s, struct exchange *x);
 void handle_completion(struct serve *s, struct exchange *x);
+void handle_embedding(struct serve *s, struct exchange *x);
+void handle_rerank(struct serve *s, struct exchange *x);
+void handle_score(struct serve *s, struct exchange *x);
 void handle_tokenize(struct serve *s, struct exchange *x);
 void handle_detokenize(struct serve *s, struct exchange *x);
 void call_gone(struct serve *s, struct exchange *x, enum exchange_gone why);
@@ -140,6 +143,7 @@ struct token_prompt {
     size_t n_tokens;
     const char *text; /* for echo; NULL: made from ids */
     size_t len;
+    size_t n_first; /* of two texts: ids of the first; 0 = one text */
 };
 /* Template and tokenizer: the token ids of every prompt of the request. */
 int prompt_build(const struct serve *s, struct request *r, struct token_prompt **out, size_t *n,
@@ -158,7 +162,8 @@ struct call {
     struct request request;
     bool parsed; /* request must be freed */
     struct token_prompt *prompts;
-    size_t n_prompts;
+    size_t n_prompts,
+        n_queries; /* of the prompts, those in front whose vectors are compared with the rest's */
     struct answer *answers;
     size_t n_answers, n_finished;
     struct buf body; /* of handlers without generation: the finished answer */
@@ -180,7 +185,17 @@ bool call_hold(struct call *c, size_t bytes);
 void call_work(struct call *c);   /* parse, template, tokens, submission or the finished answer in body */
 void call_render(struct call *c); /* the whole answer into body */
 
+/* ---- vectors.c: embeddings, rerank, score ---- */
+/* Whether the engine was opened for requests of this kind. */
+int vectors_purpose(const struct serve *s, enum request_kind kind, struct error *err);
+/* Prompts from the request: the input, the pairs of a cross-encoder, or else queries and then documents. */
+int vectors_prompts(struct call *c);
+/* Memory of a vector in the engine and as JSON. */
+size_t vectors_bytes(const struct call *c);
+void vectors_response(const struct call *c, struct buf *out);
+
 /* ---- response.c: JSON shapes ---- */
+void response_usage(const struct call *c, struct json_out *j);
 void response_whole(const struct call *c, struct buf *out);
 /* Server-sent event with what is new in an answer; finish: also its finish_reason. */
 void response_chunk(const struct call *c, const struct answer *a, bool finish, struct buf *out);

@@ -49,6 +49,7 @@ static int check_together(struct request *r, const struct model_sampling *model,
         return error_param(err, QUIRE_EINVAL, "prompt", "prompt or messages is missing");
     if (r->kind == REQUEST_TOKENIZE && r->messages && r->prompts)
         return error_param(err, QUIRE_EINVAL, "prompt", "give prompt or messages, not both");
+    if (r->kind & REQUEST_POOLS) return request_check_pool(r, err);
     if (r->kind == REQUEST_DETOKENIZE && !r->prompts)
         return error_param(err, QUIRE_EINVAL, "tokens", "tokens is missing");
     if (r->n_prompts * r->n > REQUEST_MAX_STREAMS)
@@ -85,6 +86,8 @@ static void set_defaults(struct request *r, const struct model_sampling *model) 
     r->add_special_tokens = r->kind != REQUEST_CHAT;
     r->skip_special_tokens = true;
     r->add_generation_prompt = true;
+    r->return_documents = true;
+    r->truncate_tokens = SIZE_MAX;
     r->sampling = (struct quire_sampling){
         .temperature = 1, .top_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .n_prompt_logprobs = -1};
     if (!model) return;
@@ -129,11 +132,11 @@ static void shrink(struct request *r) {
 void request_forget(struct request *r) {
     json_decref(r->root);
     r->root = r->messages = r->tools = r->documents = r->template_kwargs = NULL;
-    r->prompts = NULL;
+    r->prompts = r->queries = NULL;
     r->cache_salt = NULL;
     r->sampling.stop = NULL;
     r->sampling.bias = NULL;
-    r->n_prompts = r->sampling.n_stop = r->sampling.n_bias = 0;
+    r->n_prompts = r->n_queries = r->sampling.n_stop = r->sampling.n_bias = 0;
     shrink(r);
 }
 
@@ -150,7 +153,10 @@ void request_print_fields(FILE *out) {
     } kinds[] = {{REQUEST_COMPLETION, "completions"},
                  {REQUEST_CHAT, "chat"},
                  {REQUEST_TOKENIZE, "tokenize"},
-                 {REQUEST_DETOKENIZE, "detokenize"}};
+                 {REQUEST_DETOKENIZE, "detokenize"},
+                 {REQUEST_EMBEDDING, "embeddings"},
+                 {REQUEST_RERANK, "rerank"},
+                 {REQUEST_SCORE, "score"}};
     fprintf(out, "| field | of | type | allowed |\n|---|---|---|---|\n");
     for (const struct request_field *f = request_fields; f->name; f++) {
         fprintf(out, "| `%s` |", f->name);

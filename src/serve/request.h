@@ -16,7 +16,17 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum request_kind { REQUEST_COMPLETION = 1, REQUEST_CHAT = 2, REQUEST_TOKENIZE = 4, REQUEST_DETOKENIZE = 8 };
+enum request_kind {
+    REQUEST_COMPLETION = 1,
+    REQUEST_CHAT = 2,
+    REQUEST_TOKENIZE = 4,
+    REQUEST_DETOKENIZE = 8,
+    REQUEST_EMBEDDING = 16,
+    REQUEST_RERANK = 32,
+    REQUEST_SCORE = 64
+};
+#define REQUEST_GENERATES (REQUEST_COMPLETION | REQUEST_CHAT)
+#define REQUEST_POOLS     (REQUEST_EMBEDDING | REQUEST_RERANK | REQUEST_SCORE)
 
 #define REQUEST_MAX_CHOICES  128  /* n */
 #define REQUEST_MAX_STREAMS  1024 /* prompts x n of one call */
@@ -45,11 +55,18 @@ struct request {
     json_t *root;       /* owned */
     const char *model;  /* in the arena; NULL if not given */
 
-    /* completions, tokenize */
+    /* completions, tokenize; of embeddings the input, of rerank and score the documents */
     struct request_prompt *prompts;
     size_t n_prompts;
     bool echo, add_special_tokens;
     bool add_special_given;
+
+    /* embeddings, rerank, score */
+    struct request_prompt *queries; /* 1, or one for each document */
+    size_t n_queries;
+    bool base64, raw_vectors, return_documents;
+    size_t dimensions, top_n; /* 0 = all */
+    size_t truncate_tokens;   /* SIZE_MAX: not; 0: to the model's length */
 
     /* chat, tokenize */
     json_t *messages, *tools, *documents, *template_kwargs; /* messages normalised, see request_chat.c */
@@ -108,6 +125,24 @@ int request_parse_stop(struct request_parser *p, const char *name, const json_t 
 int request_parse_stop_ids(struct request_parser *p, const char *name, const json_t *value,
                            struct error *err);
 int request_parse_bias(struct request_parser *p, const char *name, const json_t *value, struct error *err);
+/* request_pool.c */
+int request_parse_query(struct request_parser *p, const char *name, const json_t *value, struct error *err);
+int request_parse_documents(struct request_parser *p, const char *name, const json_t *value,
+                            struct error *err);
+int request_parse_text_1(struct request_parser *p, const char *name, const json_t *value, struct error *err);
+int request_parse_text_2(struct request_parser *p, const char *name, const json_t *value, struct error *err);
+int request_parse_encoding(struct request_parser *p, const char *name, const json_t *value,
+                           struct error *err);
+int request_parse_dimensions(struct request_parser *p, const char *name, const json_t *value,
+                             struct error *err);
+int request_parse_truncate(struct request_parser *p, const char *name, const json_t *value,
+                           struct error *err);
+int request_parse_top_n(struct request_parser *p, const char *name, const json_t *value, struct error *err);
+int request_parse_activation(struct request_parser *p, const char *name, const json_t *value,
+                             struct error *err);
+int request_parse_return_documents(struct request_parser *p, const char *name, const json_t *value,
+                                   struct error *err);
+int request_check_pool(const struct request *r, struct error *err); /* fields together */
 int request_parse_token_ids(struct request_parser *p, const char *name, const json_t *value, uint32_t **ids,
                             size_t *n, struct error *err);
 

@@ -216,6 +216,7 @@ FIELD parse_cache_salt(ARGS) {
 }
 
 FIELD parse_documents(ARGS) {
+    if (p->r->kind == REQUEST_RERANK) return request_parse_documents(p, name, value, err);
     int rc = of_type(name, value, json_is_array(value), "an array", err);
     if (rc) return rc;
     p->r->documents = (json_t *)value;
@@ -293,14 +294,19 @@ FIELD parse_tokens(ARGS) {
     return request_parse_token_ids(p, name, value, &p->r->prompts[0].ids, &p->r->prompts[0].n_ids, err);
 }
 
-#define GEN   (REQUEST_COMPLETION | REQUEST_CHAT)
+#define GEN   REQUEST_GENERATES
+#define POOL  REQUEST_POOLS
 #define CHATS (REQUEST_CHAT | REQUEST_TOKENIZE)
-#define ALL   (GEN | REQUEST_TOKENIZE | REQUEST_DETOKENIZE)
+#define ALL   (GEN | REQUEST_TOKENIZE | REQUEST_DETOKENIZE | POOL)
 
 const struct request_field request_fields[] = {
     {"model", ALL, parse_model, "string", "one of the served names; the first one if absent"},
     {"prompt", REQUEST_COMPLETION | REQUEST_TOKENIZE, request_parse_prompt,
      "string, ids or arrays of them (completions); string (tokenize)", "not empty; at most 1024 prompts x n"},
+    {"input", REQUEST_EMBEDDING, request_parse_prompt, "string, ids or arrays of them", "up to 1024"},
+    {"query", REQUEST_RERANK, request_parse_query, "string", "what the documents are ranked for"},
+    {"text_1", REQUEST_SCORE, request_parse_text_1, "string or array", "1 text, or as many as text_2"},
+    {"text_2", REQUEST_SCORE, request_parse_text_2, "string or array", "up to 1023 texts"},
     {"messages", CHATS, request_parse_messages, "array",
      "roles system, developer, user, assistant, tool, function"},
     {"tokens", REQUEST_DETOKENIZE, parse_tokens, "array of ids", "ids of the vocabulary"},
@@ -331,11 +337,12 @@ const struct request_field request_fields[] = {
     {"stream", GEN, parse_stream, "boolean", "server-sent events"},
     {"stream_options", GEN, parse_stream_options, "object",
      "include_usage, continuous_usage_stats; with stream true"},
-    {"priority", GEN, parse_priority, "integer", "lower runs first under --scheduling-policy priority"},
-    {"cache_salt", GEN, parse_cache_salt, "string",
+    {"priority", GEN | POOL, parse_priority, "integer",
+     "lower runs first under --scheduling-policy priority"},
+    {"cache_salt", GEN | POOL, parse_cache_salt, "string",
      "1 to 1024 bytes; prefixes are only shared under one salt"},
     {"skip_reading_prefix_cache", GEN, parse_skip_cache, "boolean", "compute the whole prompt"},
-    {"add_special_tokens", REQUEST_COMPLETION | CHATS, parse_add_special, "boolean",
+    {"add_special_tokens", REQUEST_COMPLETION | CHATS | REQUEST_EMBEDDING, parse_add_special, "boolean",
      "add BOS as the model file says; default true, for chat false"},
     {"skip_special_tokens", GEN | REQUEST_DETOKENIZE, parse_skip_special, "boolean", "default true"},
     {"return_token_ids", GEN, parse_token_ids_out, "boolean",
@@ -346,7 +353,20 @@ const struct request_field request_fields[] = {
      "go on with the last message instead of a new one"},
     {"chat_template_kwargs", CHATS, request_parse_template_kwargs, "object",
      "further variables for the chat template"},
-    {"documents", CHATS, parse_documents, "array", "for templates that take documents"},
+    {"documents", CHATS | REQUEST_RERANK, parse_documents, "array",
+     "for templates that take documents; of rerank up to 1023 strings or {\"text\": string}"},
+    {"encoding_format", REQUEST_EMBEDDING, request_parse_encoding, "string",
+     "float, or base64: of little-endian 32-bit floats; default float"},
+    {"dimensions", REQUEST_EMBEDDING, request_parse_dimensions, "integer",
+     "the vector's size; a smaller one only with --matryoshka"},
+    {"truncate_prompt_tokens", POOL, request_parse_truncate, "integer",
+     "texts are cut to so many tokens; -1 is max_model_len; longer ones are refused if absent"},
+    {"top_n", REQUEST_RERANK, request_parse_top_n, "integer", "best so many; 0 (default) is all"},
+    {"return_documents", REQUEST_RERANK, request_parse_return_documents, "boolean",
+     "the text in each result; default true"},
+    {"use_activation", POOL, request_parse_activation, "boolean",
+     "vectors of length 1, scores from 0 to 1 (default true); false gives the model's own numbers"},
+    {"normalize", REQUEST_EMBEDDING, request_parse_activation, "boolean", "the same as use_activation"},
     {"tools", CHATS, request_parse_tools, "array",
      "shown to the model; calls come back as text in this version"},
     {"tool_choice", REQUEST_CHAT, request_parse_tool_choice, "string",
@@ -357,7 +377,7 @@ const struct request_field request_fields[] = {
     {"modalities", REQUEST_CHAT, parse_modalities, "array", "only [\"text\"]"},
     {"spaces_between_special_tokens", GEN, parse_only_true, "boolean", "only true"},
     {"use_beam_search", GEN, parse_only_false, "boolean", "only false"},
-    {"user", GEN, ignore_string, "string", "no effect"},
+    {"user", GEN | POOL, ignore_string, "string", "no effect"},
     {"metadata", GEN, ignore_object, "object", "no effect"},
     {"store", GEN, ignore_bool, "boolean", "no effect: nothing is stored"},
     {"service_tier", GEN, ignore_string, "string", "no effect"},

@@ -34,7 +34,7 @@ static void head(const struct call *c, struct json_out *j, bool chunk) {
 
 /* ---- usage ---- */
 
-static void usage(const struct call *c, struct json_out *j) {
+void response_usage(const struct call *c, struct json_out *j) {
     size_t prompt = 0, cached = 0, completion = 0;
     for (size_t i = 0; i < c->n_answers; i++) {
         const struct answer *a = &c->answers[i];
@@ -200,7 +200,7 @@ void response_whole(const struct call *c, struct buf *out) {
     json_out_arr(&j);
     for (size_t i = 0; i < c->n_answers; i++) whole_choice(c, &c->answers[i], &j);
     json_out_arr_end(&j);
-    usage(c, &j);
+    response_usage(c, &j);
     if (chat(c) && c->request.sampling.n_prompt_logprobs >= 0) prompt_logprobs(c, &c->answers[0], &j);
     if (chat(c) && c->request.return_token_ids) prompt_ids(c, &c->answers[0], &j);
     json_out_obj_end(&j);
@@ -247,7 +247,7 @@ void response_chunk(const struct call *c, const struct answer *a, bool ended, st
     json_out_arr_end(&j);
     if (chat(c) && c->request.return_token_ids && first && !a->index) prompt_ids(c, a, &j);
     if (c->request.continuous_usage) {
-        usage(c, &j);
+        response_usage(c, &j);
     } else if (c->request.include_usage) {
         json_out_key(&j, "usage"); /* of the last chunk */
         json_out_null(&j);
@@ -264,7 +264,7 @@ void response_usage_chunk(const struct call *c, struct buf *out) {
     json_out_key(&j, "choices");
     json_out_arr(&j);
     json_out_arr_end(&j);
-    usage(c, &j);
+    response_usage(c, &j);
     json_out_obj_end(&j);
     buf_puts(out, "\n\n");
 }

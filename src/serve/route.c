@@ -21,6 +21,12 @@ struct route {
 static const struct route routes[] = {
     {HTTP_POST, "/v1/chat/completions", ACCESS_KEY, handle_chat, "answer to a conversation"},
     {HTTP_POST, "/v1/completions", ACCESS_KEY, handle_completion, "continuation of texts or token ids"},
+    {HTTP_POST, "/v1/embeddings", ACCESS_KEY, handle_embedding, "vectors of texts or token ids"},
+    {HTTP_POST, "/v1/rerank", ACCESS_KEY, handle_rerank, "documents in order of relevance to a query"},
+    {HTTP_POST, "/v2/rerank", ACCESS_KEY, handle_rerank, "the same"},
+    {HTTP_POST, "/rerank", ACCESS_KEY, handle_rerank, "the same"},
+    {HTTP_POST, "/v1/score", ACCESS_KEY, handle_score, "how well pairs of texts go together"},
+    {HTTP_POST, "/score", ACCESS_KEY, handle_score, "the same"},
     {HTTP_GET, "/v1/models", ACCESS_KEY, handle_models, "the served names"},
     {HTTP_GET, "/v1/models/*", ACCESS_KEY, handle_model, "one of them"},
     {HTTP_POST, "/tokenize", ACCESS_KEY, handle_tokenize, "text or conversation to token ids"},

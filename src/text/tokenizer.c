@@ -106,8 +106,9 @@ int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, 
     bool habit = (t->pretok && t->pretok->add_bos) || t->family == &tokenizer_charbpe;
     t->add_bos = spec->add_bos_unset ? habit : spec->add_bos;
     t->add_eos = spec->add_eos_unset ? t->family == &tokenizer_unigram : spec->add_eos;
-    bool roberta = !spec->pipeline && t->family == &tokenizer_unigram && t->add_bos && t->add_eos;
-    if (roberta && t->bos >= 0 && t->eos >= 0) /* XLM-R (Conneau et al. 2020) */
+    bool pairs = t->family == &tokenizer_unigram || spec->sep >= 0;
+    bool roberta = !spec->pipeline && !t->pair.n && pairs && t->add_bos && t->add_eos;
+    if (roberta && t->bos >= 0 && t->eos >= 0) /* Liu et al. 2019; XLM-R, Conneau et al. 2020 */
         t->pair =
             (struct token_template){{t->bos, TEMPLATE_FIRST, t->eos, t->eos, TEMPLATE_SECOND, t->eos}, 6};
     *out = t;
@@ -287,7 +288,8 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, un
 }
 
 int tokenizer_encode_pair(const struct tokenizer *t, struct text_span first, struct text_span second,
-                          size_t max_tokens, struct token_buf *out, size_t *n_first, struct error *err) {
+                          size_t max_tokens, struct token_buf *out, struct token_pair *pair,
+                          struct error *err) {
     size_t before = out->n;
     struct token_sink sink = {.out = out, .limit = SIZE_MAX};
     struct encoding e = {.t = t, .sink = &sink};
@@ -297,21 +299,40 @@ int tokenizer_encode_pair(const struct tokenizer *t, struct text_span first, str
     if (max_tokens && !size_add(before, max_tokens, &sink.limit)) sink.limit = SIZE_MAX;
     int rc = 0;
     bool second_begun = false;
-    *n_first = 0;
+    *pair = (struct token_pair){0};
     for (size_t i = 0; i < m->n && !rc; i++) {
-        if (m->items[i] == TEMPLATE_SECOND) second_begun = true;
-        if (m->items[i] >= 0)
+        size_t at = out->n - before;
+        if (m->items[i] >= 0) {
             rc = token_sink_push(&sink, (uint32_t)m->items[i]);
-        else if (m->items[i] == TEMPLATE_FIRST)
+        } else if (m->items[i] == TEMPLATE_FIRST) {
             rc = encode_text(&e, (const uint8_t *)first.data, first.len, false, -1);
-        else
+            pair->first_at = at;
+            pair->first_len = out->n - before - at;
+        } else {
+            second_begun = true;
             rc = encode_text(&e, (const uint8_t *)second.data, second.len, false, -1);
-        if (!second_begun) *n_first = out->n - before;
+            pair->second_at = at;
+            pair->second_len = out->n - before - at;
+        }
+        if (!second_begun) pair->n_first = out->n - before;
     }
     encoding_free(&e);
     if (!rc) return 0;
     out->n = before;
     return encoding_error(&sink, rc, first.len + second.len, max_tokens, err);
+}
+
+void tokenizer_n_added(const struct tokenizer *t, size_t *before, size_t *after) {
+    const struct token_template *m = &t->single;
+    bool seen = false;
+    *before = m->n ? 0 : t->add_bos && t->bos >= 0;
+    *after = m->n ? 0 : t->add_eos && t->eos >= 0;
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->items[i] == TEMPLATE_FIRST)
+            seen = true;
+        else
+            ++*(seen ? after : before);
+    }
 }
 
 /* --- looking up --- */

@@ -50,7 +50,8 @@ struct tokenizer_spec {
 
     /* The rest is for "llama", "t5" and "bert". */
     const float *scores;   /* [n_vocab] tokenizer.ggml.scores; NULL = none ("llama" and "t5" need them) */
-    int64_t cls, sep;      /* "bert": ids in front of and after each text, -1 = those of [CLS] and [SEP] */
+    int64_t cls, sep;      /* "bert": ids in front of and after each text, -1 = those of [CLS] and [SEP]; with
+                              sep, BOS and EOS around each text, others join pairs as RoBERTa does */
     bool no_space_prefix;  /* add_space_prefix is false: no space is put in front of a text */
     bool squeeze_spaces;   /* remove_extra_whitespaces */
     bool space_suffix;     /* the added space goes at the end */
@@ -113,11 +114,20 @@ bool tokenizer_pre_overridden(const struct tokenizer *t);
  * not in the byte-level alphabet (" the", not "Gthe" with a dotted G). */
 int64_t tokenizer_find(const struct tokenizer *t, const char *piece, size_t len);
 
+/* How many ids TOKENIZE_ADD puts in front of a text and after it. */
+void tokenizer_n_added(const struct tokenizer *t, size_t *before, size_t *after);
+
+/* Where the appended ids of two texts are, counted from the first of them. */
+struct token_pair {
+    size_t n_first; /* those of the first text, with what is added: token type 0 */
+    size_t first_at, first_len, second_at, second_len; /* of the texts alone */
+};
+
 /* As tokenizer_encode with TOKENIZE_ADD, of two texts as a cross-encoder is given them; nothing in them is a
- * special token. *n_first: how many of the appended ids belong to the first text (token type 0).
- * QUIRE_EUNSUPPORTED if the model says nothing about pairs. */
+ * special token. QUIRE_EUNSUPPORTED if the model says nothing about pairs. */
 int tokenizer_encode_pair(const struct tokenizer *t, struct text_span first, struct text_span second,
-                          size_t max_tokens, struct token_buf *out, size_t *n_first, struct error *err);
+                          size_t max_tokens, struct token_buf *out, struct token_pair *pair,
+                          struct error *err);
 
 /* Bytes of a token as text: the spelling of a control (or unknown or unused) token only if with_special, else
  * none. An id out of range has none. Owned by t. */

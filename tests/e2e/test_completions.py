@@ -110,7 +110,10 @@ def test_client_models_and_errors(tiny):
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nothing")
     with pytest.raises(openai.NotFoundError):
+        client.moderations.create(input="x")
+    with pytest.raises(openai.BadRequestError) as e:
         client.embeddings.create(model="tiny", input="x")
+    assert e.value.code == "unsupported" and "--runner pooling" in e.value.message
     with pytest.raises(openai.BadRequestError) as e:
         client.completions.create(model="tiny", prompt="x", extra_body={"temprature": 1})
     assert "temperature" in e.value.message

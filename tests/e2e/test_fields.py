@@ -5,20 +5,27 @@ import json
 import re
 
 import pytest
-from harness import run
+from harness import Server, run
 
 PATHS = {
     "completions": "/v1/completions",
     "chat": "/v1/chat/completions",
     "tokenize": "/tokenize",
     "detokenize": "/detokenize",
+    "embeddings": "/v1/embeddings",
+    "rerank": "/v1/rerank",
+    "score": "/v1/score",
 }
 BASES = {
     "completions": {"prompt": "abc", "max_tokens": 1},
     "chat": {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 1},
     "tokenize": {"prompt": "abc"},
     "detokenize": {"tokens": [5, 6]},
+    "embeddings": {"input": "abc"},
+    "rerank": {"query": "abc", "documents": ["abc"]},
+    "score": {"text_1": "abc", "text_2": "abc"},
 }
+NEEDED = {"prompt", "messages", "tokens", "input", "query", "text_1", "text_2"}
 VALUES = {
     "object": [{}, {"a": 1}],
     "array": [[], [[]], [{}], [None]],
@@ -36,6 +43,19 @@ def table():
 
 
 ROWS = table()
+
+
+@pytest.fixture(scope="module")
+def vectors_server(tiny_model):
+    with Server(tiny_model, "--runner", "pooling", "--kv-cache-memory-bytes", "8Mi") as server:
+        yield server
+        server.wait_idle()
+
+
+@pytest.fixture
+def server_of(tiny, vectors_server):
+    """The server of an endpoint."""
+    return lambda kind: vectors_server if kind in ("embeddings", "rerank", "score") else tiny
 
 
 def kinds_of(type, kind):
@@ -58,12 +78,12 @@ def fields_for(name, kind, value):
 
 
 @pytest.mark.parametrize("name,kind,type,allowed", ROWS, ids=[f"{r[1]}-{r[0]}" for r in ROWS])
-def test_wrong_types_and_values(tiny, name, kind, type, allowed):
+def test_wrong_types_and_values(server_of, name, kind, type, allowed):
     taken = kinds_of(type, kind)
     assert taken or allowed.startswith("refused"), f"{name}: the table names no type"
     for value_kind, values in VALUES.items():
         for value in values:
-            answer = tiny.post(PATHS[kind], fields_for(name, kind, value))
+            answer = server_of(kind).post(PATHS[kind], fields_for(name, kind, value))
             if (
                 value_kind in taken
                 or (value_kind == "integer" and "number" in taken)
@@ -73,19 +93,19 @@ def test_wrong_types_and_values(tiny, name, kind, type, allowed):
             else:
                 assert answer.status == 400, (value, answer)
             if answer.status == 400:
-                assert answer.error["param"] in (name, "prompt", "messages", "n"), (value, answer)
+                assert answer.error["param"] in (name, "n", *NEEDED), (value, answer)
                 assert name in answer.error["message"] or answer.error["param"] != name, answer
     # null is "not given", except where the field is needed
-    needed = name in ("prompt", "messages", "tokens")
-    answer = tiny.post(PATHS[kind], fields_for(name, kind, None))
+    needed = name in NEEDED or (name == "documents" and kind == "rerank")
+    answer = server_of(kind).post(PATHS[kind], fields_for(name, kind, None))
     assert answer.status == (400 if needed else 200), answer
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_fields_of_other_endpoints_are_unknown(tiny, kind):
+def test_fields_of_other_endpoints_are_unknown(server_of, kind):
     own = {r[0] for r in ROWS if r[1] == kind}
     for name in {r[0] for r in ROWS} - own:
-        tiny.refused(PATHS[kind], {**BASES[kind], name: 1}, param="", says=f'unknown field "{name}"')
+        server_of(kind).refused(PATHS[kind], {**BASES[kind], name: 1}, param="", says=f'unknown field "{name}"')
 
 
 # name, values that are taken, values that are refused
@@ -451,7 +471,7 @@ def test_cache_salts_refused(tiny, salt):
     tiny.refused("/v1/completions", {**BASES["completions"], "cache_salt": salt}, param="cache_salt")
 
 
-def test_fields_that_exclude_each_other(tiny):
+def test_fields_that_exclude_each_other(tiny, server_of):
     base = BASES["completions"]
     tiny.refused("/v1/completions", {**base, "max_completion_tokens": 3}, param="max_completion_tokens", says="differ")
     assert tiny.complete(max_tokens=3, max_completion_tokens=3)
@@ -473,8 +493,8 @@ def test_fields_that_exclude_each_other(tiny):
         param="continue_final_message",
     )
     tiny.refused("/tokenize", {"prompt": "x", "messages": BASES["chat"]["messages"]}, says="not both")
-    for path in PATHS.values():
-        tiny.refused(path, {}, says="missing")
+    for kind, path in PATHS.items():
+        server_of(kind).refused(path, {}, says="missing")
 
 
 def test_detokenize_ids(tiny):

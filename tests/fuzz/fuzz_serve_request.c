@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct request r;
     struct error err = {0};
     if (!size) return 0;
-    enum request_kind kind = 1u << (data[0] & 3);
+    enum request_kind kind = 1u << (data[0] % 7);
     int rc = request_parse(kind, (const char *)data + 1, size - 1, &limits, &r, &err);
     if (rc) {
         assert(err.code == rc && *err.text);
@@ -23,6 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     assert(r.n >= 1 && r.n <= REQUEST_MAX_CHOICES && r.n * r.n_prompts <= REQUEST_MAX_STREAMS);
     for (size_t i = 0; i < r.n_prompts; i++)
         for (size_t k = 0; k < r.prompts[i].n_ids; k++) assert(r.prompts[i].ids[k] < limits.n_vocab);
+    assert(r.n_queries <= REQUEST_MAX_STREAMS);
+    for (size_t i = 0; i < r.n_queries; i++) assert(r.queries[i].text);
     request_free(&r);
     return 0;
 }

@@ -127,6 +127,60 @@ static void check_geglu(struct check *c, size_t n, enum fill fill, enum side sid
     rows_free(c, &r);
 }
 
+static void check_layer_norm(struct check *c, size_t n, enum fill fill, enum side side) {
+    struct rows r = rows_new(c, n, fill, side);
+    struct guarded bias = guarded_new(n * sizeof(float), 4, side);
+    float eps = 1e-5f, *b = bias.data;
+    double sum = 0.0, squares = 0.0, largest = 0.0;
+    size_t bad = 0, finite = 0;
+    check_fill(c, b, n, FILL_NORMAL);
+    for (size_t i = 0; i < n; i++) sum += r.x1[i];
+    for (size_t i = 0; i < n; i++) {
+        squares += pow(r.x1[i] - sum / (double)n, 2.0);
+        largest = fmax(largest, fabs(r.x1[i]));
+    }
+    double deviation = sqrt(squares / (double)n + eps);
+    c->kern->layer_norm(r.out, r.x1, r.x2, b, n, eps);
+    for (size_t i = 0; i < n; i++) { /* the mean and its difference are rounded, too */
+        double d = (r.x1[i] - sum / (double)n) / deviation, want = d * r.x2[i] + b[i];
+        double size = (fabs(d) + largest / deviation) * fabs(r.x2[i]) + fabs(b[i]);
+        bad += !(fabs(r.out[i] - want) <= 5 * U * size + 0x1p-140);
+    }
+    check_that(c, bad == 0, "n = %zu, %s: %zu wrong", n, fill_names[fill], bad);
+    memcpy(r.y.data, r.x1, n * sizeof(float));
+    float *again = malloc(n * sizeof *again);
+    c->kern->layer_norm(again, r.x1, r.x2, b, n, eps);
+    c->kern->layer_norm(r.out, r.out, r.x2, b, n, eps);
+    check_that(c, !memcmp(again, r.out, n * sizeof *again), "n = %zu: in place gives other bits", n);
+    free(again);
+    r.x1[check_below(c, n)] = NAN;
+    c->kern->layer_norm(r.out, r.x1, r.x2, b, n, eps);
+    for (size_t i = 0; i < n; i++) finite += isfinite(r.out[i]) != 0;
+    check_that(c, finite == 0, "%zu outputs of a row with NaN are finite", finite);
+    guarded_free(c, &bias);
+    rows_free(c, &r);
+}
+
+/* exp(-x^2 / 2) has as many units of error as its argument has. */
+static void check_gelu(struct check *c, size_t n, enum fill fill, enum side side) {
+    struct rows r = rows_new(c, n, fill, side);
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        if (fill == FILL_WIDE) r.x1[i] = check_uniform(c, -16.0f, 16.0f);
+    c->kern->gelu(r.out, r.x1, n);
+    for (size_t i = 0; i < n; i++) {
+        double x = r.x1[i], want = 0.5 * x * erfc(-x / sqrt(2.0));
+        bad += !(fabs(r.out[i] - want) <= (16.0 + 1.5 * x * x) * U * fabs(want) + 0x1p-144);
+    }
+    check_that(c, bad == 0, "n = %zu, %s: %zu wrong", n, fill_names[fill], bad);
+    r.x1[check_below(c, n)] = NAN;
+    c->kern->gelu(r.out, r.x1, n);
+    size_t finite = 0;
+    for (size_t i = 0; i < n; i++) finite += isfinite(r.out[i]) != 0;
+    check_that(c, finite + 1 == n, "%zu of %zu outputs finite with one NaN", finite, n);
+    rows_free(c, &r);
+}
+
 static void check_clamped(struct check *c, size_t n, enum fill fill, enum side side) {
     const float alpha = 1.702f, limit = 7.0f;
     struct rows r = rows_new(c, n, fill, side);
@@ -322,6 +376,10 @@ void check_ops(struct check *c) {
             check_norm(c, lengths[i], (enum fill)fill, side);
             c->what = "swiglu";
             check_swiglu(c, lengths[i], (enum fill)fill, side);
+            c->what = "layer_norm";
+            check_layer_norm(c, lengths[i], (enum fill)fill, side);
+            c->what = "gelu";
+            check_gelu(c, lengths[i], (enum fill)fill, side);
             c->what = "geglu";
             check_geglu(c, lengths[i], (enum fill)fill, side);
             c->what = "swiglu_clamped";

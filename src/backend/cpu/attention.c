@@ -91,6 +91,11 @@ static size_t window_begin(const struct backend_attention *a, size_t position) {
     return a->window && position >= a->window ? position + 1 - a->window : 0;
 }
 
+/* Last position that a row at `position` attends to. */
+static size_t last_attended(const struct backend_attention *a, const struct batch_seq *seq, size_t position) {
+    return a->bidirectional ? seq->first_position + seq->n_rows - 1 : position;
+}
+
 /* Floats that the partial results of one query in one partition take: its weighted sum, maximum and sum. */
 static size_t partial_floats(const struct attn_wave *w) {
     return w->a->head_dim + 2;
@@ -110,7 +115,7 @@ static void combine(const struct attn_wave *w, const struct attn_unit *u, size_t
     for (size_t i = 0; i < n_queries; i++) {
         size_t row = i / w->group_heads, position = u->position + row;
         size_t first = window_begin(a, position) / KERN_ATTN_PARTITION;
-        size_t n_parts = position / KERN_ATTN_PARTITION - first + 1;
+        size_t n_parts = last_attended(a, u->seq, position) / KERN_ATTN_PARTITION - first + 1;
         const float *partial = partial_at(w, u, first, head);
         for (size_t p = 0; p < n_parts; p++) {
             t->max[p] = partial[p * stride + i];
@@ -147,8 +152,9 @@ static size_t find_queries(const struct attn_wave *w, const struct attn_unit *u,
     *end = 0;
     for (size_t row = 0; row < u->n_rows; row++) {
         size_t position = u->position + row, low = window_begin(a, position);
-        if (position < base || low >= base + KERN_ATTN_PARTITION) continue;
-        size_t from = low > base ? low - base : 0, to = size_min(position + 1 - base, KERN_ATTN_PARTITION);
+        size_t last = last_attended(a, u->seq, position);
+        if (last < base || low >= base + KERN_ATTN_PARTITION) continue;
+        size_t from = low > base ? low - base : 0, to = size_min(last + 1 - base, KERN_ATTN_PARTITION);
         if (!n) first = row * w->group_heads;
         *begin = size_min(*begin, from);
         *end = size_max(*end, to);
@@ -212,9 +218,10 @@ static void run_wave(struct attn_wave *w) {
 }
 
 /* Partitions that rows at [position, position + n_rows) attend to. */
-static size_t count_parts(const struct backend_attention *a, size_t position, size_t n_rows, size_t *first) {
+static size_t count_parts(const struct backend_attention *a, const struct batch_seq *seq, size_t position,
+                          size_t n_rows, size_t *first) {
     *first = window_begin(a, position) / KERN_ATTN_PARTITION;
-    return (position + n_rows - 1) / KERN_ATTN_PARTITION - *first + 1;
+    return last_attended(a, seq, position + n_rows - 1) / KERN_ATTN_PARTITION - *first + 1;
 }
 
 /* Queues up to max_rows rows as one unit, running the wave first when it is full. Returns how many it took:
@@ -223,7 +230,7 @@ static size_t queue_unit(struct attn_wave *w, const struct batch_seq *seq, size_
                          size_t max_rows) {
     size_t n_rows = max_rows, first_part, n_parts, need;
     for (;; n_rows = (n_rows + 1) / 2) {
-        n_parts = count_parts(w->a, position, n_rows, &first_part);
+        n_parts = count_parts(w->a, seq, position, n_rows, &first_part);
         need = n_rows * w->a->n_heads * n_parts * partial_floats(w);
         if (need <= w->c->at.n_partials) break;
         assert(n_rows > 1);

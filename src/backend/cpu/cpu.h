@@ -96,7 +96,7 @@ void cpu_matmul(struct backend *b, struct backend_buffer *const *y, const struct
 /* Row i of an input: x as it is, or made in this thread's scratch. */
 const float *cpu_input_row(const struct cpu_backend *c, const struct backend_input *in, size_t width,
                            size_t i, size_t thread);
-/* row = activation(gate) * up */
+/* row = activation(gate) * up; up NULL with BACKEND_GELU */
 void cpu_activate(const struct cpu_backend *c, enum backend_activation activation, float *row,
                   const float *gate, const float *up, size_t width);
 /* An item of products has weights of at least this much: below it, taking items costs more than it spreads.
@@ -140,6 +140,10 @@ void cpu_gather_rows(struct backend *b, struct backend_buffer *dst, size_t dst_r
 
 void cpu_residual(struct backend *b, struct backend_buffer *y, const struct backend_buffer *x,
                   const struct backend_residual *r, size_t n_rows, size_t width);
+void cpu_normalise(struct backend *b, struct backend_buffer *y, const struct backend_norm *norm,
+                   size_t n_rows, size_t width);
+void cpu_sum_rows(struct backend *b, struct backend_buffer *dst, size_t dst_row,
+                  const struct backend_buffer *src, size_t first_row, size_t n_rows, size_t width, bool add);
 void cpu_soft_cap(struct backend *b, struct backend_buffer *y, float cap, size_t n_rows, size_t width);
 
 /* attention.c */

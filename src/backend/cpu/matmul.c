@@ -38,6 +38,7 @@ void cpu_activate(const struct cpu_backend *c, enum backend_activation activatio
     case BACKEND_SWIGLU_CLAMPED:
         c->kern->swiglu_clamped(row, gate, up, width, BACKEND_CLAMPED_ALPHA, BACKEND_CLAMPED_LIMIT);
         break;
+    case BACKEND_GELU: c->kern->gelu(row, gate, width); break;
     }
 }
 
@@ -49,8 +50,8 @@ const float *cpu_input_row(const struct cpu_backend *c, const struct backend_inp
         c->kern->rms_norm(row, x, cpu_f32(in->norm), width, in->norm_eps);
         return row;
     }
-    if (!in->up) return x;
-    cpu_activate(c, in->activation, row, x, cpu_f32(in->up) + i * width, width);
+    if (!in->up && in->activation != BACKEND_GELU) return x;
+    cpu_activate(c, in->activation, row, x, in->up ? cpu_f32(in->up) + i * width : NULL, width);
     return row;
 }
 

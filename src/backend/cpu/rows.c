@@ -66,6 +66,51 @@ void cpu_residual(struct backend *b, struct backend_buffer *y, const struct back
     spread(&j, b, residual_row, n_rows, width);
 }
 
+static void normalise_row(const struct rows_job *j, size_t i, size_t thread) {
+    const struct backend_norm *n = j->more;
+    float *y = j->y + i * j->width;
+    if (n->bias)
+        j->c->kern->layer_norm(y, y, cpu_f32(n->weight), cpu_f32(n->bias), j->width, n->eps);
+    else
+        j->c->kern->rms_norm(y, y, cpu_f32(n->weight), j->width, n->eps);
+}
+
+void cpu_normalise(struct backend *b, struct backend_buffer *y, const struct backend_norm *norm,
+                   size_t n_rows, size_t width) {
+    struct rows_job j = {.y = cpu_f32(y), .more = norm, .width = width};
+    spread(&j, b, normalise_row, n_rows, width);
+}
+
+/* Columns of one item. */
+#define SUM_WIDTH 64
+
+struct sum_job {
+    const struct kern *kern;
+    float *dst;
+    const float *src;
+    size_t n_rows, width;
+    bool add;
+};
+
+static void sum_columns(void *ctx, size_t item, size_t thread) {
+    const struct sum_job *j = ctx;
+    size_t first = item * SUM_WIDTH, n = size_min(SUM_WIDTH, j->width - first);
+    float *dst = j->dst + first;
+    if (!j->add) memset(dst, 0, n * sizeof *dst);
+    for (size_t i = 0; i < j->n_rows; i++) j->kern->add(dst, j->src + i * j->width + first, n);
+}
+
+void cpu_sum_rows(struct backend *b, struct backend_buffer *dst, size_t dst_row,
+                  const struct backend_buffer *src, size_t first_row, size_t n_rows, size_t width, bool add) {
+    struct sum_job j = {.kern = cpu_of(b)->kern,
+                        .dst = cpu_f32(dst) + dst_row * width,
+                        .src = cpu_f32(src) + first_row * width,
+                        .n_rows = n_rows,
+                        .width = width,
+                        .add = add};
+    pool_run(cpu_of(b)->pool, size_div_up(width, SUM_WIDTH), sum_columns, &j);
+}
+
 static void soft_cap_row(const struct rows_job *j, size_t i, size_t thread) {
     j->c->kern->soft_cap(j->y + i * j->width, *(const float *)j->more, j->width);
 }

@@ -18,7 +18,7 @@
 struct scenario {
     size_t n_heads, n_kv_heads, head_dim, window, block_tokens, n_rot;
     float soft_cap;
-    bool interleaved, norms, norm_rows, sinks_used, no_rotation;
+    bool interleaved, norms, norm_rows, sinks_used, no_rotation, bidirectional;
     enum backend_dtype dtype;
     size_t lengths[MAX_SEQS], n_seqs;
     /* made by prepare() */
@@ -109,6 +109,31 @@ struct runner {
     struct outcome out;
 };
 
+static struct backend_attention attention_of(const struct runner *r) {
+    const struct scenario *s = r->s;
+    return (struct backend_attention){.group = 1,
+                                      .layer = 1,
+                                      .n_heads = s->n_heads,
+                                      .n_kv_heads = s->n_kv_heads,
+                                      .head_dim = s->head_dim,
+                                      .scale = (float)(1.0 / sqrt((double)s->head_dim)),
+                                      .soft_cap = s->soft_cap,
+                                      .window = s->window,
+                                      .bidirectional = s->bidirectional,
+                                      .sinks = s->sinks_used ? r->sinks : NULL};
+}
+
+static struct backend_rope rope_of(const struct runner *r) {
+    const struct scenario *s = r->s;
+    return (struct backend_rope){.table = s->no_rotation ? NULL : r->rope,
+                                 .n_rot = s->n_rot,
+                                 .interleaved = s->interleaved,
+                                 .q_norm = s->norms ? r->q_norm : NULL,
+                                 .k_norm = s->norms ? r->k_norm : NULL,
+                                 .norm_rows = s->norm_rows,
+                                 .norm_eps = 1e-5f};
+}
+
 /* Rows take[i] of each sequence from done[i] on, as one panel that begins at row `offset` of the batch: rows
  * before it belong to a sequence of their own, which the operations must leave alone. */
 static void run_panel(struct runner *r, const size_t *take, const size_t *done, size_t offset) {
@@ -142,22 +167,8 @@ static void run_panel(struct runner *r, const size_t *take, const size_t *done, 
     struct backend_buffer *qb = buffer_of(b, q, n * nq), *kb = buffer_of(b, k, n * nkv),
                           *vb = buffer_of(b, v, n * nkv);
     struct backend_buffer *yb = buffer_of(b, NULL, n * nq);
-    struct backend_attention a = {.group = 1,
-                                  .layer = 1,
-                                  .n_heads = s->n_heads,
-                                  .n_kv_heads = s->n_kv_heads,
-                                  .head_dim = s->head_dim,
-                                  .scale = (float)(1.0 / sqrt((double)s->head_dim)),
-                                  .soft_cap = s->soft_cap,
-                                  .window = s->window,
-                                  .sinks = s->sinks_used ? r->sinks : NULL};
-    struct backend_rope rope = {.table = s->no_rotation ? NULL : r->rope,
-                                .n_rot = s->n_rot,
-                                .interleaved = s->interleaved,
-                                .q_norm = s->norms ? r->q_norm : NULL,
-                                .k_norm = s->norms ? r->k_norm : NULL,
-                                .norm_rows = s->norm_rows,
-                                .norm_eps = 1e-5f};
+    struct backend_attention a = attention_of(r);
+    struct backend_rope rope = rope_of(r);
     b->ops->rope_kv_write(b, qb, kb, vb, &rope, &a, r->kv, &batch, offset, n);
     b->ops->attention(b, yb, qb, &a, r->kv, &batch, offset, n);
     b->ops->download(b, q, qb, 0, n * nq * sizeof *q);
@@ -177,6 +188,49 @@ static void run_panel(struct runner *r, const size_t *take, const size_t *done, 
     b->ops->buffer_free(b, kb);
     b->ops->buffer_free(b, vb);
     b->ops->buffer_free(b, yb);
+}
+
+/* One batch of all sequences, in panels of so many rows: all of K and V first, then attention. */
+static void run_whole(struct runner *r, size_t panel) {
+    const struct scenario *s = r->s;
+    size_t nq = s->n_heads * s->head_dim, nkv = s->n_kv_heads * s->head_dim;
+    uint32_t *position = malloc(s->total * sizeof *position), *seq = malloc(s->total * sizeof *seq), none = 0;
+    struct batch_seq seqs[MAX_SEQS];
+    struct backend *b = r->b;
+    struct batch batch = {
+        .position = position, .seq = seq, .seqs = seqs, .n_seqs = s->n_seqs, .n_rows = s->total};
+    struct backend_attention a = attention_of(r);
+    struct backend_rope rope = rope_of(r);
+    for (size_t i = 0; i < s->n_seqs; i++) {
+        seqs[i] = (struct batch_seq){
+            .first_row = s->first[i], .n_rows = s->lengths[i], .table = {&none, s->tables[i]}};
+        for (size_t t = 0; t < s->lengths[i]; t++) {
+            position[s->first[i] + t] = (uint32_t)t;
+            seq[s->first[i] + t] = (uint32_t)i;
+        }
+    }
+    for (size_t first = 0, n; first < s->total; first += n) {
+        n = s->total - first < panel ? s->total - first : panel;
+        struct backend_buffer *q = buffer_of(b, s->q + first * nq, n * nq),
+                              *k = buffer_of(b, s->k + first * nkv, n * nkv),
+                              *v = buffer_of(b, s->v + first * nkv, n * nkv);
+        b->ops->rope_kv_write(b, q, k, v, &rope, &a, r->kv, &batch, first, n);
+        b->ops->download(b, r->out.q + first * nq, q, 0, n * nq * sizeof(float));
+        b->ops->buffer_free(b, q);
+        b->ops->buffer_free(b, k);
+        b->ops->buffer_free(b, v);
+    }
+    for (size_t first = 0, n; first < s->total; first += n) {
+        n = s->total - first < panel ? s->total - first : panel;
+        struct backend_buffer *q = buffer_of(b, r->out.q + first * nq, n * nq),
+                              *y = buffer_of(b, NULL, n * nq);
+        b->ops->attention(b, y, q, &a, r->kv, &batch, first, n);
+        b->ops->download(b, r->out.y + first * nq, y, 0, n * nq * sizeof(float));
+        b->ops->buffer_free(b, q);
+        b->ops->buffer_free(b, y);
+    }
+    free(position);
+    free(seq);
 }
 
 static void read_pages(struct runner *r) {
@@ -209,6 +263,10 @@ static struct outcome run(const struct scenario *s, const char *path, size_t thr
                              .q = malloc(s->total * nq * sizeof(float)),
                              .k = malloc(s->total * nkv * sizeof(float)),
                              .v = malloc(s->total * nkv * sizeof(float))};
+    if (s->bidirectional) {
+        run_whole(&r, chunk ? chunk : 1 + random_u32(&seed) % TEST_MAX_ROWS);
+        left = 0;
+    }
     while (left) {
         size_t take[MAX_SEQS] = {0}, room = TEST_MAX_ROWS, n = 0;
         for (size_t i = 0; i < s->n_seqs; i++) {
@@ -299,9 +357,10 @@ static void check_attention(const struct scenario *s, const struct outcome *o) {
                 const float *q = o->q + ((s->first[i] + t) * s->n_heads + h) * hd;
                 const float *k = o->k + (s->first[i] * s->n_kv_heads + h / group) * hd;
                 const float *v = o->v + (s->first[i] * s->n_kv_heads + h / group) * hd;
-                size_t low = s->window && t >= s->window ? t - s->window + 1 : 0, stride = s->n_kv_heads * hd;
+                size_t low = s->window && t >= s->window ? t - s->window + 1 : 0, stride = s->n_kv_heads * hd,
+                       high = s->bidirectional ? s->lengths[i] - 1 : t;
                 double max = -INFINITY, sum = 0.0, acc[128] = {0};
-                for (size_t p = low; p <= t; p++) {
+                for (size_t p = low; p <= high; p++) {
                     double dot = 0.0;
                     for (size_t d = 0; d < hd; d++) dot += (double)q[d] * k[p * stride + d];
                     dot /= sqrt((double)hd);
@@ -313,7 +372,7 @@ static void check_attention(const struct scenario *s, const struct outcome *o) {
                     max = fmax(max, s->sinks[h]);
                     sum = exp(s->sinks[h] - max);
                 }
-                for (size_t p = low; p <= t; p++) {
+                for (size_t p = low; p <= high; p++) {
                     double w = exp(weight[p] - max);
                     sum += w;
                     for (size_t d = 0; d < hd; d++) acc[d] += w * v[p * stride + d];
@@ -412,6 +471,16 @@ static void no_rotation(void **state) {
     check(s);
 }
 
+static void both_directions(void **state) {
+    for (int dtype = 0; dtype < 3; dtype++) {
+        struct scenario s = base((enum backend_dtype)dtype);
+        s.bidirectional = true;
+        s.no_rotation = dtype == BACKEND_F32;
+        s.lengths[2] = 513;
+        check(s);
+    }
+}
+
 static void windows(void **state) {
     const size_t sizes[] = {1, 16, 100, 256, 299, 300};
     for (size_t i = 0; i < 6; i++) {
@@ -494,6 +563,7 @@ int main(void) {
         cmocka_unit_test(norms_of_whole_rows),
         cmocka_unit_test(sinks),
         cmocka_unit_test(no_rotation),
+        cmocka_unit_test(both_directions),
         cmocka_unit_test(windows),
         cmocka_unit_test(partition_edges),
         cmocka_unit_test(one_long_sequence),

@@ -428,6 +428,85 @@ static void residuals(void **state) {
     free(x);
 }
 
+/* x, and LayerNorm's weights and biases, or those of RMS norm without biases. */
+struct norm_case {
+    const float *x, *weight, *bias;
+};
+
+static float *run_norm(struct backend *b, size_t step, size_t *n, const void *ctx) {
+    const struct norm_case *c = ctx;
+    float *out = malloc(ROWS * WIDTH * sizeof *out);
+    struct backend_buffer *weight = buffer_of(b, c->weight, WIDTH);
+    struct backend_buffer *bias = c->bias ? buffer_of(b, c->bias, WIDTH) : NULL;
+    struct backend_norm norm = {weight, bias, 1e-3f};
+    for (size_t first = 0; first < ROWS; first += step) {
+        size_t rows = least(step, ROWS - first);
+        struct backend_buffer *y = buffer_of(b, c->x + first * WIDTH, rows * WIDTH);
+        b->ops->normalise(b, y, &norm, rows, WIDTH);
+        b->ops->download(b, out + first * WIDTH, y, 0, rows * WIDTH * sizeof *out);
+        b->ops->buffer_free(b, y);
+    }
+    b->ops->buffer_free(b, weight);
+    b->ops->buffer_free(b, bias);
+    *n = ROWS * WIDTH;
+    return out;
+}
+
+static void norms(void **state) {
+    uint64_t seed = 12;
+    float *x = random_floats(&seed, ROWS * WIDTH + 2 * WIDTH), expected[ROWS * WIDTH];
+    float *weight = x + ROWS * WIDTH, *bias = weight + WIDTH;
+    for (int layer = 0; layer < 2; layer++) {
+        for (size_t i = 0; i < ROWS; i++) {
+            double mean = 0.0, squares = 0.0;
+            for (size_t j = 0; j < WIDTH && layer; j++) mean += x[i * WIDTH + j] / (double)WIDTH;
+            for (size_t j = 0; j < WIDTH; j++) squares += pow(x[i * WIDTH + j] - mean, 2.0);
+            for (size_t j = 0; j < WIDTH; j++)
+                expected[i * WIDTH + j] =
+                    (float)((x[i * WIDTH + j] - mean) / sqrt(squares / WIDTH + 1e-3) * weight[j] +
+                            (layer ? bias[j] : 0.0f));
+        }
+        on_all_paths(run_norm, &(struct norm_case){x, weight, layer ? bias : NULL}, expected, 2e-6);
+    }
+    free(x);
+}
+
+/* Without gates: the exact form of GELU. */
+static void activated_inputs(void **state) {
+    uint64_t seed = 13;
+    float *x = random_floats(&seed, ROWS * WIDTH), expected[ROWS * WIDTH];
+    for (size_t i = 0; i < ROWS * WIDTH; i++) expected[i] = (float)(0.5 * x[i] * erfc(-x[i] / sqrt(2.0)));
+    on_all_paths(run_input, &(struct input_case){.x = x, .activation = BACKEND_GELU}, expected, 2e-6);
+    free(x);
+}
+
+/* Row 1 of two: the sum of all rows, in as many calls as the step makes; row 0 stays. */
+static float *run_sum(struct backend *b, size_t step, size_t *n, const void *ctx) {
+    const float *x = ctx;
+    float *out = malloc(2 * WIDTH * sizeof *out);
+    struct backend_buffer *dst = buffer_of(b, x, 2 * WIDTH), *src = buffer_of(b, x, ROWS * WIDTH);
+    for (size_t first = 0; first < ROWS; first += step)
+        b->ops->sum_rows(b, dst, 1, src, first, least(step, ROWS - first), WIDTH, first != 0);
+    b->ops->download(b, out, dst, 0, 2 * WIDTH * sizeof *out);
+    b->ops->buffer_free(b, dst);
+    b->ops->buffer_free(b, src);
+    *n = 2 * WIDTH;
+    return out;
+}
+
+static void sums(void **state) {
+    uint64_t seed = 14;
+    float *x = random_floats(&seed, ROWS * WIDTH), expected[2 * WIDTH];
+    memcpy(expected, x, WIDTH * sizeof *x);
+    for (size_t j = 0; j < WIDTH; j++) {
+        double sum = 0.0;
+        for (size_t i = 0; i < ROWS; i++) sum += x[i * WIDTH + j];
+        expected[WIDTH + j] = (float)sum;
+    }
+    on_all_paths(run_sum, x, expected, 1e-5);
+    free(x);
+}
+
 /* A matrix of which a part cannot be read. */
 struct unread {
     const float *rows;
@@ -569,6 +648,9 @@ int main(void) {
         cmocka_unit_test(rows_that_are_read),
         cmocka_unit_test(normalised_inputs),
         cmocka_unit_test(gated_inputs),
+        cmocka_unit_test(activated_inputs),
+        cmocka_unit_test(norms),
+        cmocka_unit_test(sums),
         cmocka_unit_test(residuals),
         cmocka_unit_test(gathers),
         cmocka_unit_test(host_work_and_buffers),

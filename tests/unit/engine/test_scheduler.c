@@ -155,8 +155,11 @@ static size_t sim_step(struct sim *x) {
         sequence_append(&q->seq, (uint32_t)(q->past[q->seq.n_known - 1] % 3), x->secret, BT);
         note_past(q, q->seq.n_known - 1);
     }
-    for (size_t i = x->n_seqs; i-- > 0;)
-        if (x->seqs[i]->seq.n_known == x->seqs[i]->seq.max_len) sim_remove(x, i);
+    for (size_t i = x->n_seqs; i-- > 0;) {
+        const struct sequence *s = &x->seqs[i]->seq; /* without an output it ends when it is computed */
+        if (s->n_known == s->max_len && (s->max_len > s->n_prompt || s->n_computed == s->n_known))
+            sim_remove(x, i);
+    }
     x->n_steps++;
     return total;
 }
@@ -585,6 +588,25 @@ static void test_budget_can_be_lowered(void **state) {
     sim_end(&x);
 }
 
+/* Sequences that are computed whole and then end: a step goes beyond a lowered budget only for one alone. */
+static void test_whole_sequences_within_a_budget(void **state) {
+    struct sim x = sim_make(100, 1, (size_t[]){0},
+                            (struct scheduler_options){.max_num_seqs = 8,
+                                                       .max_num_batched_tokens = 64,
+                                                       .max_model_len = 64,
+                                                       .max_live = 16,
+                                                       .in_one_step = true});
+    const size_t lengths[] = {10, 10, 60, 5, 5, 64, 20, 1}, steps[] = {20, 60, 10, 64, 21};
+    uint32_t prompt[64] = {0};
+    x.cache.naming = false;
+    sim_start(&x);
+    scheduler_set_budget(x.s, 24);
+    for (size_t i = 0; i < 8; i++) sim_add(&x, prompt, lengths[i], 0, i);
+    for (size_t i = 0; i < 5; i++) assert_int_equal(sim_step(&x), steps[i]);
+    assert_int_equal(sim_step(&x), 0);
+    sim_end(&x);
+}
+
 static void test_score_rows_are_limited(void **state) {
     struct scheduler_options o = plain(8, 64);
     o.max_score_rows = 10;
@@ -629,6 +651,7 @@ int main(void) {
         cmocka_unit_test(test_window_blocks_come_back),
         cmocka_unit_test(test_waste_is_at_most_half_a_block),
         cmocka_unit_test(test_budget_can_be_lowered),
+        cmocka_unit_test(test_whole_sequences_within_a_budget),
         cmocka_unit_test(test_score_rows_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "util_session.h"
 
 #include "util/alloc_fail.h"
+#include "util/tiny_encoder.h"
 #include "util/tiny_model.h"
 
 #include <setjmp.h>
@@ -43,9 +44,9 @@ static int count_matrix(struct backend *b, const struct backend_tensor *t, enum 
     return real_ops->matrix_load(b, t, dtype, out, err);
 }
 
-static void check_plan(unsigned type, bool tied, enum backend_dtype dtype) {
-    void *file;
-    struct weights *w = open_tiny(type, tied, &file);
+/* Closes w. */
+static void check_plan_of(struct weights *w, const struct model_options *options) {
+    struct model_options o = *options;
     struct model_spec *spec = calloc(1, sizeof *spec);
     struct error err = {0};
     struct backend *b;
@@ -55,8 +56,6 @@ static void check_plan(unsigned type, bool tied, enum backend_dtype dtype) {
     struct backend_cpu_options cpu = model_cpu_options(spec, 1000, 300);
     cpu.n_threads = 2;
     if (backend_cpu_open(&cpu, &b, &err)) fail_msg("%s", err.text);
-    struct model_options o = {
-        .dtype = dtype, .max_model_len = 1000, .max_logit_rows = 20, .max_kept_rows = 70};
     if (model_memory_plan(w, spec, b, &o, &plan, &err)) fail_msg("%s", err.text);
 
     struct counting count = {0};
@@ -74,6 +73,34 @@ static void check_plan(unsigned type, bool tied, enum backend_dtype dtype) {
     b->ops->close(b);
     weights_close(w);
     free(spec);
+}
+
+static void check_plan(unsigned type, bool tied, enum backend_dtype dtype) {
+    void *file;
+    struct weights *w = open_tiny(type, tied, &file);
+    check_plan_of(w, &(struct model_options){
+                         .dtype = dtype, .max_model_len = 1000, .max_logit_rows = 20, .max_kept_rows = 70});
+    free(file);
+}
+
+/* Sequences longer than a panel; and an untied decoder whose matrix of logits is left out. */
+static void the_plan_of_vectors(void **state) {
+    struct model_options o = {.dtype = BACKEND_BF16, .max_model_len = 1000, .max_pool_rows = 17};
+    struct weights *w;
+    struct error err = {0};
+    size_t n;
+    for (int pooling = MODEL_POOL_MEAN; pooling < MODEL_POOL_END; pooling++) {
+        void *file = tiny_encoder_memory("cross", TENSOR_Q8_0, 1, &n);
+        assert_non_null(file);
+        if (weights_open_memory(file, n, &w, &err)) fail_msg("%s", err.text);
+        o.pooling = (enum model_pooling)pooling;
+        check_plan_of(w, &o);
+        free(file);
+    }
+    void *file;
+    w = open_tiny(TENSOR_F32, false, &file);
+    o.pooling = MODEL_POOL_LAST;
+    check_plan_of(w, &o);
     free(file);
 }
 
@@ -239,9 +266,10 @@ static void threads_may_not_start(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_plan_is_what_is_taken), cmocka_unit_test(the_default_model_fits),
-        cmocka_unit_test(limits_are_checked),        cmocka_unit_test(steps_allocate_nothing),
-        cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(threads_may_not_start),
+        cmocka_unit_test(the_plan_is_what_is_taken), cmocka_unit_test(the_plan_of_vectors),
+        cmocka_unit_test(the_default_model_fits),    cmocka_unit_test(limits_are_checked),
+        cmocka_unit_test(steps_allocate_nothing),    cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(threads_may_not_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "model/family.h"
 #include "model/model_impl.h"
 #include "util/gguf_build.h"
+#include "util/tiny_encoder.h"
 #include "util/tiny_family.h"
 
 #include <math.h>
@@ -397,15 +398,64 @@ static void yarn_angles(void **state) {
     assert_true(fabs(table[0] - 1.138629436111989) < 1e-6);
 }
 
+/* ---- encoders ---- */
+
+/* The file with the first `from` replaced by `to`, of the same length; n: of both. */
+static int read_encoder(const char *variant, const char *from, const char *to, size_t n, struct model_spec *s,
+                        struct error *err) {
+    size_t n_bytes, i = 0;
+    struct weights *w;
+    char *data = tiny_encoder_memory(variant, 0, 1, &n_bytes);
+    assert_non_null(data);
+    while (from && i + n <= n_bytes && memcmp(data + i, from, n)) i++;
+    assert_true(i + n <= n_bytes);
+    if (from) memcpy(data + i, to, n);
+    if (weights_open_memory(data, n_bytes, &w, err)) fail_msg("%s", err->text);
+    int rc = model_spec_read(w, s, err);
+    weights_close(w);
+    free(data);
+    return rc;
+}
+
+static void bad_encoder(const char *from, const char *to, size_t n, int code, const char *says) {
+    struct model_spec s;
+    struct error err = {0};
+    assert_int_equal(read_encoder("cross", from, to, n, &s, &err), code);
+    if (!strstr(err.text, says)) fail_msg("\"%s\" does not say \"%s\"", err.text, says);
+}
+
+static void encoders(void **state) {
+    struct model_spec s;
+    struct error err = {0};
+    assert_int_equal(read_encoder("bert", NULL, NULL, 0, &s, &err), 0);
+    assert_true(s.encoder && !s.n_ropes && s.pooling == MODEL_POOL_MEAN && !s.n_labels &&
+                s.n_token_types == 2);
+    assert_int_equal(s.n_kv_groups, 1);
+    assert_int_equal(s.kv_groups[0].n_layers, 1); /* whatever their number */
+    assert_true(s.layers[1].kv_layer == 0 && s.layers[1].rope == MODEL_NO_ROPE);
+    assert_int_equal(read_encoder("xlmr", NULL, NULL, 0, &s, &err), 0);
+    assert_true(!s.pooling && s.n_labels == 1 && s.n_token_types == 1);
+    assert_int_equal(model_default_pooling(&s, false), MODEL_POOL_RANK);
+#define BAD(from, to, code, says) bad_encoder(from, to, sizeof(to) - 1, code, says)
+    BAD("bert.attention.causal\7\0\0\0\0", "bert.attention.causal\7\0\0\0\1", QUIRE_EUNSUPPORTED,
+        "bert.attention.causal = 1");
+    BAD("bert.pooling_type\4\0\0\0\4", "bert.pooling_type\4\0\0\0\5", QUIRE_EFORMAT, "bert.pooling_type");
+    BAD("bert.pooling_type", "bert.rooling_type", QUIRE_EUNSUPPORTED, "bert.rooling_type");
+    BAD("bert.pooling_type", "bert.rope.1234567", QUIRE_EUNSUPPORTED, "bert.rope.1234567");
+    BAD("bert.attention.layer_norm_epsilon", "xert.attention.layer_norm_epsilon", QUIRE_EFORMAT,
+        "bert.attention.layer_norm_epsilon is missing");
+    BAD("position_embd.weight", "position_embe.weight", QUIRE_EUNSUPPORTED, "position_embe.weight");
+    BAD("cls.output.weight", "clt.output.weight", QUIRE_EFORMAT, "pooling_type = 4");
+    BAD("blk.0.ffn_up.bias", "blk.0.ffn_xx.bias", QUIRE_EUNSUPPORTED, "blk.0.ffn_xx.bias");
+    BAD("blk.0.attn_output_norm.bias", "blk.0.attn_output_norm.bixx", QUIRE_EUNSUPPORTED, "bixx");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_and_defaults),
-        cmocka_unit_test(missing_parts),
-        cmocka_unit_test(wrong_values),
-        cmocka_unit_test(windows),
-        cmocka_unit_test(layers_of_two_kinds),
-        cmocka_unit_test(wrong_families),
-        cmocka_unit_test(angles),
+        cmocka_unit_test(encoders),       cmocka_unit_test(sizes_and_defaults),
+        cmocka_unit_test(missing_parts),  cmocka_unit_test(wrong_values),
+        cmocka_unit_test(windows),        cmocka_unit_test(layers_of_two_kinds),
+        cmocka_unit_test(wrong_families), cmocka_unit_test(angles),
         cmocka_unit_test(yarn_angles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

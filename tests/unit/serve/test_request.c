@@ -14,6 +14,9 @@ static const struct request_limits limits = {.n_vocab = 1000, .max_model_len = 5
 
 #define C   REQUEST_COMPLETION
 #define H   REQUEST_CHAT
+#define E   REQUEST_EMBEDDING
+#define K   REQUEST_RERANK
+#define S   REQUEST_SCORE
 #define MSG "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
 
 struct refusal {
@@ -116,6 +119,27 @@ static const struct refusal refusals[] = {
      "exclude"},
     {H, "{" MSG ",\"echo\":true}", NULL, "unknown field \"echo\""},
     {H, "{" MSG ",\"functions\":[]}", "functions", "tools"},
+    {E, "{}", "input", "missing"},
+    {E, "{\"input\":3}", "input", "a string, an array of strings"},
+    {E, "{\"input\":[\"a\",[1]]}", "input", "mixes"},
+    {E, "{\"input\":[1000]}", "input", "token id 1000"},
+    {E, "{\"input\":\"x\",\"encoding_format\":\"int8\"}", "encoding_format", "base64"},
+    {E, "{\"input\":\"x\",\"dimensions\":0}", "dimensions", "allowed"},
+    {E, "{\"input\":\"x\",\"truncate_prompt_tokens\":0}", "truncate_prompt_tokens", "-1 or at least 1"},
+    {E, "{\"input\":\"x\",\"truncate_prompt_tokens\":513}", "truncate_prompt_tokens", "512"},
+    {E, "{\"input\":\"x\",\"normalize\":1}", "normalize", "true or false"},
+    {E, "{\"input\":\"x\",\"top_p\":1}", NULL, "unknown field"},
+    {E, "{\"prompt\":\"x\"}", NULL, "unknown field"},
+    {K, "{\"documents\":[\"x\"]}", "query", "missing"},
+    {K, "{\"query\":\"x\"}", "documents", "missing"},
+    {K, "{\"query\":\"x\",\"documents\":\"y\"}", "documents", "an array of texts"},
+    {K, "{\"query\":\"x\",\"documents\":[1]}", "documents", "documents[0]"},
+    {K, "{\"query\":\"x\",\"documents\":[{\"text\":1}]}", "documents", "documents[0]"},
+    {K, "{\"query\":\"x\",\"documents\":[{\"text\":\"a\",\"b\":1}]}", "documents", "documents[0]"},
+    {K, "{\"query\":[\"x\"],\"documents\":[\"y\"]}", "query", "a string, not an array"},
+    {K, "{\"query\":\"x\",\"documents\":[\"y\"],\"top_n\":-1}", "top_n", "allowed"},
+    {S, "{\"text_1\":[\"a\",\"b\"],\"text_2\":[\"a\"]}", "text_1", "as many"},
+    {S, "{\"text_1\":\"a\"}", "text_2", "missing"},
 };
 
 static void test_refusals(void **state) {
@@ -169,6 +193,25 @@ static void test_numbers(void **state) {
     r = taken(C, "{\"prompt\":[\"a\",\"b\"],\"echo\":true,\"max_tokens\":0,\"logprobs\":2}");
     assert_int_equal(r.n_prompts, 2);
     assert_int_equal(r.sampling.n_prompt_logprobs, 2);
+    request_free(&r);
+}
+
+static void test_vectors(void **state) {
+    (void)state;
+    struct request r = taken(E, "{\"input\":[[1,2],[3]],\"encoding_format\":\"base64\",\"normalize\":false,"
+                                "\"truncate_prompt_tokens\":-1,\"dimensions\":9,\"priority\":3}");
+    assert_int_equal(r.n_prompts, 2);
+    assert_int_equal(r.prompts[0].n_ids, 2);
+    assert_true(r.base64 && r.raw_vectors && r.truncate_tokens == 0 && r.dimensions == 9 && r.priority == 3);
+    request_free(&r);
+    r = taken(K, "{\"query\":\"q\",\"documents\":[\"a\",{\"text\":\"bc\"}],\"top_n\":1}");
+    assert_int_equal(r.n_queries, 1);
+    assert_int_equal(r.n_prompts, 2);
+    assert_int_equal(r.prompts[1].len, 2);
+    assert_true(r.return_documents && r.top_n == 1 && r.truncate_tokens == SIZE_MAX && !r.raw_vectors);
+    request_free(&r);
+    r = taken(S, "{\"text_1\":[\"a\",\"b\"],\"text_2\":[\"c\",\"d\"]}");
+    assert_true(r.n_queries == 2 && r.n_prompts == 2);
     request_free(&r);
 }
 
@@ -266,10 +309,14 @@ static void test_table(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_message_shapes),
-        cmocka_unit_test(test_depth),           cmocka_unit_test(test_table),
-        cmocka_unit_test(test_too_many_values), cmocka_unit_test(test_tools_and_forgetting)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_defaults),
+                                       cmocka_unit_test(test_numbers),
+                                       cmocka_unit_test(test_vectors),
+                                       cmocka_unit_test(test_message_shapes),
+                                       cmocka_unit_test(test_depth),
+                                       cmocka_unit_test(test_table),
+                                       cmocka_unit_test(test_too_many_values),
+                                       cmocka_unit_test(test_tools_and_forgetting)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,7 +78,7 @@ static void test_templates(void **state) {
     struct tokenizer *t = tok_open_kind("llama2.json");
     struct token_buf ids = {0};
     struct error err = {0};
-    size_t n_first;
+    struct token_pair pair;
     encode(t, (struct text_span){"<s>a", 4}, TOKENIZE_SPECIAL | TOKENIZE_ADD, NULL, 0, &ids);
     expect_ids(&ids, 0, t, (const char *const[]){"<s>", NULL});
     assert_true(ids.n > 2 && ids.ids[1] != ids.ids[0]);
@@ -88,22 +88,26 @@ static void test_templates(void **state) {
     t = tok_open_kind("bert.json");
     ids.n = 0;
     assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a [SEP]", 7}, (struct text_span){"b", 1}, 0,
-                                           &ids, &n_first, &err),
+                                           &ids, &pair, &err),
                      0);
     expect_ids(&ids, 0, t, (const char *const[]){"[CLS]", "a", NULL});
-    expect_ids(&ids, n_first - 1, t, (const char *const[]){"[SEP]", "b", "[SEP]", NULL});
-    assert_int_equal(ids.n, n_first + 2);
+    expect_ids(&ids, pair.n_first - 1, t, (const char *const[]){"[SEP]", "b", "[SEP]", NULL});
+    assert_int_equal(ids.n, pair.n_first + 2);
+    assert_int_equal(pair.first_at, 1);
+    assert_int_equal(pair.first_len, pair.n_first - 2);
+    assert_int_equal(pair.second_at, pair.n_first);
+    assert_int_equal(pair.second_len, 1);
     int64_t sep = tokenizer_find(t, "[SEP]", 5);
-    for (size_t i = 0; i + 1 < n_first; i++) assert_true(ids.ids[i] != sep); /* the text's is text */
+    for (size_t i = 0; i + 1 < pair.n_first; i++) assert_true(ids.ids[i] != sep); /* the text's is text */
     ids.n = 0;
     assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a", 1}, (struct text_span){"b", 1}, 4, &ids,
-                                           &n_first, &err),
+                                           &pair, &err),
                      QUIRE_ELIMIT);
     assert_int_equal(ids.n, 0);
     tokenizer_free(t);
     t = tok_open_kind("gemma.model");
     assert_int_equal(tokenizer_encode_pair(t, (struct text_span){"a", 1}, (struct text_span){"b", 1}, 0, &ids,
-                                           &n_first, &err),
+                                           &pair, &err),
                      QUIRE_EUNSUPPORTED);
     encode(t, (struct text_span){"a", 1}, TOKENIZE_ADD, NULL, 0, &ids);
     assert_int_equal(ids.ids[0], tokenizer_bos(t));
