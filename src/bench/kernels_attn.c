@@ -72,7 +72,6 @@ static double one_partition_seconds(struct attention *a) {
 
 static void bench_one(struct bench *b, enum kern_kv type, size_t head_dim, size_t n_q) {
     static const char *const names[KERN_KV_TYPES] = {"attention f32", "attention f16", "attention bf16"};
-    static const enum kern_act acts[KERN_KV_TYPES] = {KERN_ACT_F32, KERN_ACT_F16, KERN_ACT_BF16};
     char shape[64];
     if (!bench_wanted(b, names[type])) return;
     bench_clear(b);
@@ -96,7 +95,7 @@ static void bench_one(struct bench *b, enum kern_kv type, size_t head_dim, size_
                             .bytes = elems * (double)a.attn->elem_bytes,
                             .ops = 2.0 * elems * (double)n_q,
                             .byte_limit = LIMIT_READ_94MB,
-                            .op_limit = bench_op_limit(b, acts[type])};
+                            .op_limit = bench_op_limit(b, a.attn->act)};
     bench_measure(b, &row, attention_share, &a);
 }
 

@@ -82,6 +82,89 @@ static void partition(const struct kern_attn_job *job, enum kern_kv type) {
     for (size_t i = 0; i < job->n_q; i++) partition_query(job, i, type);
 }
 
+/* ---- pairs of bfloat16 numbers ---- */
+
+static float flush(float x) {
+    return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
+}
+
+/* The sum of a float and two products as VDPBF16PS (Intel SDM vol. 2) computes it: the second product is
+ * added first, and numbers below 2^-126 count as zero. Products of bfloat16 numbers are exact. */
+static float add_pair(float sum, const uint16_t a[2], const uint16_t b[2]) {
+    for (int i = 1; i >= 0; i--)
+        sum = flush(flush(sum) + flush(kern_from_bf16(a[i])) * flush(kern_from_bf16(b[i])));
+    return sum;
+}
+
+/* Element d of token `slot` in a K chunk, and in a V chunk. */
+static size_t k_pair_index(size_t slot, size_t d, size_t head_dim) {
+    return k_index(slot, d / 2, head_dim / 2) * 2 + d % 2;
+}
+static size_t v_pair_index(size_t slot, size_t d, size_t head_dim) {
+    return (slot / 2 * head_dim + d) * 2 + slot % 2;
+}
+
+void ref_attn_write_k_pairs(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim) {
+    for (size_t d = 0; d < head_dim; d++) put(chunk, k_pair_index(slot, d, head_dim), k[d], KERN_KV_BF16);
+}
+void ref_attn_write_v_pairs(void *chunk, size_t slot, const float *v, size_t head_dim) {
+    for (size_t d = 0; d < head_dim; d++) put(chunk, v_pair_index(slot, d, head_dim), v[d], KERN_KV_BF16);
+}
+void ref_attn_read_k_pairs(float *dst, const void *chunk, size_t slot, size_t head_dim) {
+    for (size_t d = 0; d < head_dim; d++) dst[d] = load(chunk, k_pair_index(slot, d, head_dim), KERN_KV_BF16);
+}
+void ref_attn_read_v_pairs(float *dst, const void *chunk, size_t slot, size_t head_dim) {
+    for (size_t d = 0; d < head_dim; d++) dst[d] = load(chunk, v_pair_index(slot, d, head_dim), KERN_KV_BF16);
+}
+
+static float score_pairs(const struct kern_attn_job *job, size_t i, size_t slot) {
+    const uint16_t *k = job->k[slot / job->block_tokens];
+    float sum = 0.0f;
+    for (size_t d = 0; d < job->head_dim; d += 2) {
+        uint16_t q[2] = {kern_to_bf16(job->q[i][d]), kern_to_bf16(job->q[i][d + 1])};
+        sum = add_pair(sum, q, k + k_pair_index(slot % job->block_tokens, d, job->head_dim));
+    }
+    float s = sum * job->scale;
+    return job->soft_cap > 0.0f ? (float)(job->soft_cap * tanh((double)s / job->soft_cap)) : s;
+}
+
+/* Element d of the pair of tokens from slot on, of which the query attends to [begin, end). */
+static void weigh_pair(const struct kern_attn_job *job, float *acc, const uint16_t p[2], size_t slot,
+                       size_t d, size_t begin, size_t end) {
+    const uint16_t *v = job->v[slot / job->block_tokens];
+    v += v_pair_index(slot % job->block_tokens, d, job->head_dim);
+    uint16_t own[2] = {begin <= slot ? v[0] : 0, slot + 1 < end ? v[1] : 0};
+    *acc = add_pair(*acc, p, own);
+}
+
+static void partition_query_pairs(const struct kern_attn_job *job, size_t i) {
+    size_t begin = job->begin[i], end = job->end[i];
+    float *s = job->scratch + i * KERN_ATTN_PARTITION, max = -INFINITY;
+    uint16_t p[KERN_ATTN_PARTITION] = {0};
+    double sum = 0.0;
+    for (size_t t = begin; t < end; t++) {
+        s[t] = score_pairs(job, i, t);
+        if (s[t] > max) max = s[t];
+    }
+    for (size_t t = begin; t < end; t++) {
+        p[t] = kern_to_bf16((float)exp((double)s[t] - max));
+        sum += kern_from_bf16(p[t]);
+    }
+    job->max[i] = max;
+    job->sum[i] = (float)sum;
+    for (size_t d = 0; d < job->head_dim; d++) {
+        job->acc[i][d] = 0.0f;
+        for (size_t t = begin / 2 * 2; t < end; t += 2)
+            weigh_pair(job, &job->acc[i][d], p + t, t, d, begin, end);
+    }
+}
+
+void ref_attn_partition_pairs(const struct kern_attn_job *job) {
+    for (size_t i = 0; i < job->n_q; i++) partition_query_pairs(job, i);
+}
+
+/* ---- the entries ---- */
+
 void ref_attn_combine(float *out, const float *max, const float *sum, const float *acc, size_t stride,
                       size_t n_parts, float sink, size_t head_dim) {
     float largest = sink;

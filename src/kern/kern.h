@@ -86,7 +86,8 @@ struct kern_matrix {
 
 /* One layer and KV head of one block: K as [block_tokens / 16][head_dim][16 tokens], V as
  * [block_tokens][head_dim], in the KV element type. Lanes run over tokens for the scores and over head_dim
- * for the weighted sum: no horizontal sums. */
+ * for the weighted sum: no horizontal sums. Where a table multiplies pairs, they are next to each other: K as
+ * [block_tokens / 16][head_dim / 2][16 tokens][2], V as [block_tokens / 2][head_dim][2 tokens]. */
 #define KERN_KV_LANES 16
 /* Softmax partitions: fixed spans of logical positions anchored at 0; each is reduced alone, then combined in
  * order. */
@@ -109,7 +110,11 @@ struct kern_attn_job {
 };
 
 struct kern_attn {
+    const char *name; /* tells arithmetics of one KV type apart */
+    enum kern_act
+        act; /* what queries and softmax terms are rounded to before they are multiplied: F32, BF16 */
     size_t elem_bytes;
+    /* Tokens of one chunk may be written at the same time. */
     void (*write_k)(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim);
     void (*write_v)(void *chunk, size_t slot, const float *v, size_t head_dim);
     void (*read_k)(float *dst, const void *chunk, size_t slot, size_t head_dim); /* export */
@@ -182,7 +187,8 @@ struct kern {
 };
 
 /* Tables that this build has, NULL if the machine or system lacks the instruction set. "avx512" has another
- * product of BF16 weights, by name and by bits, where the processor's instruction for it is fast. */
+ * product of BF16 weights and attention over bfloat16, by name and by bits, where the processor's instruction
+ * for it is fast. */
 const struct kern *kern_table(enum kern_isa isa);
 /* The best table of this machine, no better than `limit` ("ref", "avx2", "avx512", "amx"; NULL or "" = no
  * limit). NULL when the name is unknown. An "amx" limit gives the best table up to it. */

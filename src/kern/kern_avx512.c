@@ -103,6 +103,7 @@ INLINE vf vf_load_e4m3(const char *src) {
 
 #include "kern/mm_pack.inc"
 #include "kern/mm_bf16.inc"
+#include "kern/attn_bf16.inc"
 #include "kern/mm_q8.inc"
 
 /* ---- the tile ---- */
@@ -259,6 +260,12 @@ INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_
     }
 #define TABLE_ACT_BF16      bf16_dot_act_pack
 #define TABLE_ACT_ROW_BYTES bf16_dot_act_row_bytes
+#define TABLE_ATTN_BF16                                                                                      \
+    {                                                                                                        \
+        .name = "bf16 pairs", .act = KERN_ACT_BF16, .elem_bytes = 2, .write_k = pairs_write_k,               \
+        .write_v = pairs_write_v, .read_k = ref_attn_read_k_pairs, .read_v = ref_attn_read_v_pairs,          \
+        .partition = pairs_partition                                                                         \
+    }
 #include "kern/table.inc"
 
 #include "kern/mm_amx.inc"

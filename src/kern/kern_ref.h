@@ -47,6 +47,12 @@ void ref_attn_read_v_bf16(float *dst, const void *chunk, size_t slot, size_t hea
 void ref_attn_partition_f32(const struct kern_attn_job *job);
 void ref_attn_partition_f16(const struct kern_attn_job *job);
 void ref_attn_partition_bf16(const struct kern_attn_job *job);
+/* Attention that multiplies pairs of bfloat16 numbers: attn_bf16.inc. Leaves the scores in scratch. */
+void ref_attn_write_k_pairs(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim);
+void ref_attn_write_v_pairs(void *chunk, size_t slot, const float *v, size_t head_dim);
+void ref_attn_read_k_pairs(float *dst, const void *chunk, size_t slot, size_t head_dim);
+void ref_attn_read_v_pairs(float *dst, const void *chunk, size_t slot, size_t head_dim);
+void ref_attn_partition_pairs(const struct kern_attn_job *job);
 void ref_attn_combine(float *out, const float *max, const float *sum, const float *acc, size_t stride,
                       size_t n_parts, float sink, size_t head_dim);
 
@@ -66,7 +72,8 @@ void ref_logits_scan(const float *x, size_t n, float *max, size_t *argmax, bool 
 double ref_log_sum_exp(const float *x, size_t n, float max);
 double ref_softmax_terms(float *p, const float *x, size_t n, float max, float inv_temperature);
 
-/* The tables. kern_table_avx512_bf16 differs from kern_table_avx512 in BF16 weights only. */
+/* The tables. kern_table_avx512_bf16 differs from kern_table_avx512 in BF16 weights and attention over
+ * bfloat16 only. */
 extern const struct kern kern_table_ref, kern_table_avx2, kern_table_avx512, kern_table_avx512_bf16,
     kern_table_amx;
 

@@ -1,7 +1,9 @@
-/* Attention over one partition, against a double-precision softmax of K and V as stored. */
+/* Attention over one partition, against a double-precision softmax of K and V as stored; where it multiplies
+ * rounded terms, against the C reference of just that, too. */
 #include "check.h"
 
 #include "kern/kern_half.h"
+#include "kern/kern_ref.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -82,7 +84,8 @@ static void fill_slots(struct problem *p, float size) {
     free(read);
 }
 
-static void run(struct problem *p, struct result *r, size_t first, size_t n) {
+static void run_by(void (*partition)(const struct kern_attn_job *), struct problem *p, struct result *r,
+                   size_t first, size_t n) {
     const void *k[P / 16], *v[P / 16];
     const float *q[MAX_Q];
     float *acc[MAX_Q];
@@ -108,7 +111,11 @@ static void run(struct problem *p, struct result *r, size_t first, size_t n) {
                                 .sum = r->sum + first,
                                 .acc = acc,
                                 .scratch = p->scratch.data};
-    attn(p)->partition(&job);
+    partition(&job);
+}
+
+static void run(struct problem *p, struct result *r, size_t first, size_t n) {
+    run_by(attn(p)->partition, p, r, first, n);
 }
 
 static struct result result_new(const struct problem *p) {
@@ -121,9 +128,17 @@ static void result_free(struct problem *p, struct result *r) {
     for (size_t i = 0; i < p->n_q; i++) guarded_free(p->c, &r->acc[i]);
 }
 
+/* Unit roundoff of bfloat16. */
+#define U_BF16 0x1p-8
+
+static bool rounds_terms(const struct problem *p) {
+    return attn(p)->act == KERN_ACT_BF16;
+}
+
 /* Bounds. A score is a sum of head_dim products, times scale, and tanh where capped (absolute error 3e-7 of
  * the cap): e_s = scale * (head_dim + 4) U sum|q k|  (+ 4e-7 cap) A term exp(s - max) then has relative error
- * below 2 e_s + 6 U, the subtraction adding U |s - max| p <= U; sums of n terms add n U. */
+ * below 2 e_s + 6 U, the subtraction adding U |s - max| p <= U; sums of n terms add n U. Where queries and
+ * terms are rounded to bfloat16, the queries are here too, and terms have an error of U_BF16 more. */
 static void check_query(struct problem *p, const struct result *r, size_t i) {
     size_t begin = p->begin[i], end = p->end[i], n = p->head_dim;
     const float *q = p->q[i].data, *acc = r->acc[i].data;
@@ -131,7 +146,8 @@ static void check_query(struct problem *p, const struct result *r, size_t i) {
     for (size_t t = begin; t < end; t++) {
         double dot = 0.0, size = 0.0;
         for (size_t d = 0; d < n; d++) {
-            double x = (double)q[d] * p->k_rows[t * n + d];
+            double x =
+                (double)(rounds_terms(p) ? as_stored(q[d], KERN_KV_BF16) : q[d]) * p->k_rows[t * n + d];
             dot += x;
             size += fabs(x);
         }
@@ -142,7 +158,7 @@ static void check_query(struct problem *p, const struct result *r, size_t i) {
         if (error > e_s) e_s = error;
     }
     for (size_t t = begin; t < end; t++) sum += exp(s[t] - max);
-    double relative = 3 * e_s + (double)(end - begin + 16) * U;
+    double relative = 3 * e_s + (double)(end - begin + 16) * U + (rounds_terms(p) ? 1.01 * U_BF16 : 0.0);
     check_that(p->c, fabs(r->max[i] - max) <= e_s + U * fabs(max),
                "query %zu [%zu, %zu): max %.9g, expected %.9g", i, begin, end, r->max[i], max);
     check_that(p->c, fabs(r->sum[i] - sum) <= relative * sum, "query %zu [%zu, %zu): sum %.9g, expected %.9g",
@@ -158,6 +174,45 @@ static void check_query(struct problem *p, const struct result *r, size_t i) {
         if (!(fabs(acc[d] - want) <= relative * size)) bad++;
     }
     check_that(p->c, bad == 0, "query %zu [%zu, %zu): %zu of %zu weighted sums wrong", i, begin, end, bad, n);
+}
+
+/* How far a term may be from the reference's for its error before it is rounded: mostly not at all. */
+static double term_slack(const struct problem *p, double s, double max) {
+    double error = 3.2e-6 + 0x1p-23 * (max - s) + 1e-6 * p->soft_cap, term = exp(s - max);
+    return (double)as_stored((float)(term * (1.0 + error)), KERN_KV_BF16) -
+           (double)as_stored((float)(term * (1.0 - error)), KERN_KV_BF16);
+}
+
+/* Scores, which the reference leaves in scratch, have one order of additions; so have weighted sums: where no
+ * term can be rounded to either side, all bits are those of the reference. */
+static void check_rounded(struct problem *p, const struct result *r) {
+    struct result ref = result_new(p);
+    size_t n_max = 0, n_sum = 0, n_acc = 0;
+    run_by(ref_attn_partition_pairs, p, &ref, 0, p->n_q);
+    for (size_t i = 0; i < p->n_q; i++) {
+        const float *s = (const float *)p->scratch.data + i * P, *acc = r->acc[i].data,
+                    *want = ref.acc[i].data;
+        double slack[P], sum = 0.0;
+        for (size_t t = p->begin[i]; t < p->end[i]; t++) sum += slack[t] = term_slack(p, s[t], ref.max[i]);
+        n_max += !(fabs(r->max[i] - ref.max[i]) <= 4e-7 * p->soft_cap);
+        n_sum += !(fabs(r->sum[i] - ref.sum[i]) <= sum + P * U * ref.sum[i]);
+        if (sum == 0.0 && p->soft_cap == 0.0f) {
+            n_acc += !same_floats(acc, want, p->head_dim);
+            continue;
+        }
+        for (size_t d = 0; d < p->head_dim; d++) {
+            double bound = 0.0;
+            for (size_t t = p->begin[i]; t < p->end[i]; t++)
+                bound += (slack[t] + P * U * exp(s[t] - ref.max[i])) * fabs(p->v_rows[t * p->head_dim + d]);
+            if (fabs(acc[d] - want[d]) <= bound) continue;
+            n_acc++;
+            break;
+        }
+    }
+    check_that(p->c, !n_max && !n_sum && !n_acc,
+               "of %zu queries %zu maxima, %zu sums, %zu weighted sums differ from the reference's", p->n_q,
+               n_max, n_sum, n_acc);
+    result_free(p, &ref);
 }
 
 static bool results_equal(const struct problem *p, const struct result *a, const struct result *b, size_t i) {
@@ -252,6 +307,7 @@ static void check_problem(struct check *c, enum kern_kv type, size_t head_dim, s
     struct result r = result_new(&p);
     run(&p, &r, 0, n_q);
     for (size_t i = 0; i < n_q; i++) check_query(&p, &r, i);
+    if (rounds_terms(&p)) check_rounded(&p, &r);
     check_split(&p, &r);
     check_alone(&p, &r);
     check_nan(&p, &r);

@@ -162,10 +162,13 @@ static const struct backend_ops CPU_OPS = {
 
 /* ---- opening ---- */
 
-/* Names of what decides bits: the table, each format's product family, the partition of softmax sums. */
+/* Names of what decides bits: the table, the partition of softmax sums, each KV type's attention, each
+ * format's product family. */
 static void describe_numerics(struct cpu_backend *c) {
-    size_t n = (size_t)snprintf(c->numerics, sizeof c->numerics, "cpu %s attention/%d", c->kern->name,
-                                KERN_ATTN_PARTITION);
+    const struct kern_attn *attn = c->kern->attn;
+    size_t n = (size_t)snprintf(c->numerics, sizeof c->numerics, "cpu %s attention/%d %s, %s, %s",
+                                c->kern->name, KERN_ATTN_PARTITION, attn[KERN_KV_F32].name,
+                                attn[KERN_KV_F16].name, attn[KERN_KV_BF16].name);
     for (int f = 0; f < KERN_FORMAT_END && n < sizeof c->numerics; f++)
         if (c->kern->mm[f].run)
             n += (size_t)snprintf(c->numerics + n, sizeof c->numerics - n, "; %d=%s", f, c->kern->mm[f].name);
