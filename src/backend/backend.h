@@ -194,7 +194,8 @@ struct backend_ops {
                           const struct backend_buffer *v, const struct backend_rope *rope,
                           const struct backend_attention *a, struct backend_kv *kv, const struct batch *batch,
                           size_t first_row, size_t n_rows);
-    /* y: [n_rows][n_heads * head_dim], reading K and V only as stored. */
+    /* y: [n_rows][n_heads * head_dim], reading K and V only as stored. Where those are bfloat16, a device may
+     * round queries and the terms of the softmax to it, too: all or none, as its numerics say. */
     void (*attention)(struct backend *b, struct backend_buffer *y, const struct backend_buffer *q,
                       const struct backend_attention *a, const struct backend_kv *kv,
                       const struct batch *batch, size_t first_row, size_t n_rows);
