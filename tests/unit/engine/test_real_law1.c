@@ -43,7 +43,7 @@ static void test_law1(void **state) {
                            .n_vocab = 4000, /* of 49,152: the ids that requests use */
                            .max_prompt = 160,
                            .max_output = 40,
-                           .tight_blocks = 18,
+                           .tight_blocks = 17,
                            .dtype = QUIRE_BFLOAT16};
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     print_message("under a sanitizer only the small models are checked\n");
