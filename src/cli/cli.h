@@ -66,14 +66,10 @@ size_t engine_option_rows(struct option *table, size_t at);
 
 /* ---- tokenizer_file.c ---- */
 
-/* Appends the whole of a file. option: what named it, for messages, or NULL. QUIRE_ENOTFOUND, QUIRE_EIO,
- * QUIRE_ELIMIT.
- */
-int cli_read_file(const char *option, const char *path, size_t max_mib, struct buf *out, struct error *err);
-
 /* The tokenizer of a tokenizer.json or tokenizer.model (SentencePiece), or of a folder that holds one, the
  * first before the second; tokenizer_config.json and special_tokens_map.json are read beside it. Refused when
- * it has more tokens than the model has rows, unless those are special tokens. option: as above. */
+ * it has more tokens than the model has rows, unless those are special tokens. option: what named it, for
+ * messages, or NULL. */
 int tokenizer_file_open(const char *option, const char *path, const struct weights *w, struct tokenizer **out,
                         struct error *err);
 

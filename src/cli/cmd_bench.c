@@ -1,17 +1,17 @@
-/* quire bench kernels: the machine's limits and each kernel's share of them. */
-#include "cli/cli.h"
+/* quire bench: the table of benchmarks, and `kernels`: the machine's limits and each kernel's share of them.
+ */
+#include "cli/bench.h"
 
 #include "backend/cpu/cores.h"
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/suggest.h"
 #include "bench/kernels.h"
 #include "engine/meminfo.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 struct bench_options {
     const char *cpu, *only, *json;
@@ -37,29 +37,6 @@ static const struct option table[] = {
 
 static const char ABOUT[] = "Measures what this machine can do at most, and every kernel beside it.";
 
-static int usage(FILE *out) {
-    fprintf(out,
-            "usage: quire bench kernels [options]\n\n  kernels  %s\n\n"
-            "quire bench kernels --help shows the options.\n",
-            ABOUT);
-    return out == stdout ? EXIT_OK : EXIT_USAGE;
-}
-
-/* Opened before anything is measured, and emptied only when there is something to put in. */
-static int json_open(const char *path, FILE **out, struct error *err) {
-    *out = path ? fopen(path, "ab") : NULL;
-    if (!path || *out) return QUIRE_OK;
-    return error_set(err, QUIRE_EINVAL, "--json %.200s cannot be written: %s", path, strerror(errno));
-}
-
-static int json_write(FILE *f, const char *path, const struct buf *json, struct error *err) {
-    if (ftruncate(fileno(f), 0) && errno != EINVAL) goto fail; /* EINVAL: not a regular file */
-    if (fwrite(json->data, 1, json->len, f) == json->len && putc('\n', f) != EOF && !fflush(f))
-        return QUIRE_OK;
-fail:
-    return error_set(err, QUIRE_EIO, "--json %.200s cannot be written: %s", path, strerror(errno));
-}
-
 static int measure(const struct bench_options *o, struct error *err) {
     struct buf json = BUF_INIT;
     FILE *file = NULL;
@@ -69,7 +46,7 @@ static int measure(const struct bench_options *o, struct error *err) {
                          "--limits measures no kernel, so --only has nothing to choose from");
     if (o->only && !*o->only) return error_set(err, QUIRE_EINVAL, "--only may not be empty");
     if (meminfo_read("", &memory)) return error_set(err, QUIRE_EIO, "/proc/meminfo cannot be read");
-    int rc = json_open(o->json, &file, err);
+    int rc = file_open_result("--json", o->json, &file, err);
     if (rc) return rc;
     struct bench_kernels b = {.kern = kern_select(o->cpu),
                               .cpu_limit = o->cpu,
@@ -81,7 +58,8 @@ static int measure(const struct bench_options *o, struct error *err) {
                               .json = file ? &json : NULL};
     if (b.n_threads > BENCH_MAX_THREADS) b.n_threads = BENCH_MAX_THREADS;
     rc = bench_kernels(&b, err);
-    if (!rc && file) rc = json_write(file, o->json, &json, err);
+    if (!rc && file) buf_putc(&json, '\n');
+    if (!rc) rc = file_write_result(file, "--json", o->json, &json, err);
     if (file) fclose(file);
     buf_free(&json);
     return rc;
@@ -101,15 +79,37 @@ static int bench_kernels_command(int argc, char **argv) {
     return rc ? cli_fail("bench kernels", &err) : EXIT_OK;
 }
 
+static const struct benchmark {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *about;
+} benchmarks[] = {
+    {"kernels", bench_kernels_command, "what this machine can do at most, and every kernel beside it"},
+    {"serve", bench_serve_command, "load on a server of OpenAI's API: latency, throughput, cost"},
+    {"compare", bench_compare_command, "measurements of `serve` beside each other"},
+};
+#define N_BENCHMARKS (sizeof benchmarks / sizeof *benchmarks)
+
+static int usage(FILE *out) {
+    fprintf(out, "usage: quire bench kernels [options]\n       quire bench serve URL [options]\n"
+                 "       quire bench compare A.json B.json ...\n\n");
+    for (size_t i = 0; i < N_BENCHMARKS; i++)
+        fprintf(out, "  %-8s %s\n", benchmarks[i].name, benchmarks[i].about);
+    fprintf(out, "\nquire bench NAME --help shows the options.\n");
+    return out == stdout ? EXIT_OK : EXIT_USAGE;
+}
+
 int cmd_bench(int argc, char **argv) {
     if (argc < 2) return usage(stderr);
-    if (!strcmp(argv[1], "kernels")) return bench_kernels_command(argc - 1, argv + 1);
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return usage(stdout);
     struct suggestion s;
     suggest_init(&s, argv[1], strlen(argv[1]));
-    suggest_offer(&s, "kernels");
-    fprintf(stderr, "quire bench: there is no benchmark \"%.60s\" (%s kernels)\n", argv[1],
-            s.nearest ? "did you mean" : "there is");
+    for (size_t i = 0; i < N_BENCHMARKS; i++) {
+        if (!strcmp(argv[1], benchmarks[i].name)) return benchmarks[i].run(argc - 1, argv + 1);
+        suggest_offer(&s, benchmarks[i].name);
+    }
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return usage(stdout);
+    fprintf(stderr, "quire bench: there is no benchmark \"%.60s\" (%s %s)\n", argv[1],
+            s.nearest ? "did you mean" : "there are", s.nearest ? s.nearest : "kernels, serve, compare");
     return EXIT_USAGE;
 }

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/error.h"
+#include "base/files.h"
 #include "weights/hf.h"
 
 #include <math.h>
@@ -24,7 +25,7 @@ int folder_json(const char *folder, const char *name, json_t **out, struct error
     struct buf path = BUF_INIT, text = BUF_INIT;
     *out = NULL;
     int rc = path_of(folder, name, &path, err);
-    if (!rc) rc = cli_read_file(NULL, path.data, MAX_JSON_MIB, &text, err);
+    if (!rc) rc = file_read(NULL, path.data, MAX_JSON_MIB, &text, err);
     if (!rc && (rc = hf_json_parse(text.data ? text.data : "", text.len, out, err)))
         error_prefix(err, "%s", path.data);
     buf_free(&path);
@@ -71,7 +72,7 @@ int folder_template(const char *folder, struct buf *out, struct error *err) {
     static const char *const files[] = {"chat_template.json", "tokenizer_config.json"};
     struct buf path = BUF_INIT;
     int rc = path_of(folder, "chat_template.jinja", &path, err);
-    if (!rc) rc = cli_read_file(NULL, path.data, MAX_TEMPLATE_MIB, out, err);
+    if (!rc) rc = file_read(NULL, path.data, MAX_TEMPLATE_MIB, out, err);
     buf_free(&path);
     if (rc != QUIRE_ENOTFOUND) return rc;
     rc = 0;

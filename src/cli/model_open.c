@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/error.h"
+#include "base/files.h"
 #include "weights/weights.h"
 
 #include <errno.h>
@@ -216,7 +217,7 @@ static int open_template(struct loaded_model *m, const char *file, struct log *l
     struct buf text = BUF_INIT;
     int rc = 0;
     if (file) {
-        rc = cli_read_file("--chat-template", file, MAX_TEMPLATE_MIB, &text, err);
+        rc = file_read("--chat-template", file, MAX_TEMPLATE_MIB, &text, err);
         if (!rc && (rc = chat_template_compile(text.data ? text.data : "", text.len, &m->chat_template, err)))
             error_prefix(err, "--chat-template %s", file);
     } else {

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/error.h"
+#include "base/files.h"
 #include "text/sentencepiece.h"
 #include "text/tokenizer_json.h"
 #include "weights/weights.h"
@@ -13,25 +14,6 @@
 #include <sys/stat.h>
 
 #define MAX_TOKENIZER_MIB 256
-
-int cli_read_file(const char *option, const char *path, size_t max_mib, struct buf *out, struct error *err) {
-    char piece[65536];
-    const char *space = option ? " " : "";
-    if (!option) option = "";
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        int code = errno == ENOENT || errno == ENOTDIR ? QUIRE_ENOTFOUND : QUIRE_EIO;
-        return error_set(err, code, "%s%s%s: %s", option, space, path, strerror(errno));
-    }
-    out->limit_bytes = max_mib << 20;
-    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) buf_append(out, piece, n);
-    bool failed = ferror(f);
-    fclose(f);
-    if (failed) return error_set(err, QUIRE_EIO, "%s%s%s cannot be read", option, space, path);
-    if (!buf_ok(out))
-        return error_set(err, QUIRE_ELIMIT, "%s%s%s is larger than %zu MiB", option, space, path, max_mib);
-    return 0;
-}
 
 /* ---- what stands beside it ---- */
 
@@ -141,7 +123,7 @@ int tokenizer_file_open(const char *option, const char *path, const struct weigh
     json_t *config = NULL;
     bool read = false;
     int rc = find_files(path, &file, &folder, err);
-    if (!rc) rc = cli_read_file(option, file, MAX_TOKENIZER_MIB, &text, err);
+    if (!rc) rc = file_read(option, file, MAX_TOKENIZER_MIB, &text, err);
     if (!rc) {
         read = true;
         rc = read_config(folder, &config, err);

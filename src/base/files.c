@@ -1,0 +1,41 @@
+#include "base/files.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+int file_read(const char *option, const char *path, size_t max_mib, struct buf *out, struct error *err) {
+    char piece[65536];
+    const char *space = option ? " " : "";
+    if (!option) option = "";
+    FILE *f = fopen(path, "rbe");
+    if (!f) {
+        int code = errno == ENOENT || errno == ENOTDIR ? QUIRE_ENOTFOUND : QUIRE_EIO;
+        return error_set(err, code, "%s%s%s: %s", option, space, path, strerror(errno));
+    }
+    out->limit_bytes = max_mib << 20;
+    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) buf_append(out, piece, n);
+    bool failed = ferror(f);
+    fclose(f);
+    if (failed) return error_set(err, QUIRE_EIO, "%s%s%s cannot be read", option, space, path);
+    if (!buf_ok(out))
+        return error_set(err, QUIRE_ELIMIT, "%s%s%s is larger than %zu MiB", option, space, path, max_mib);
+    return 0;
+}
+
+int file_open_result(const char *option, const char *path, FILE **out, struct error *err) {
+    *out = path ? fopen(path, "abe") : NULL;
+    if (!path || *out) return QUIRE_OK;
+    return error_set(err, QUIRE_EINVAL, "%s %.200s cannot be written: %s", option, path, strerror(errno));
+}
+
+int file_write_result(FILE *f, const char *option, const char *path, const struct buf *data,
+                      struct error *err) {
+    if (!f) return QUIRE_OK;
+    if (ftruncate(fileno(f), 0) && errno != EINVAL) goto fail; /* EINVAL: not a regular file */
+    if (fwrite(data->data, 1, data->len, f) == data->len && !fflush(f)) return QUIRE_OK;
+fail:
+    return error_set(err, QUIRE_EIO, "%s %.200s cannot be written: %s", option, path, strerror(errno));
+}

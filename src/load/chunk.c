@@ -1,0 +1,299 @@
+#include "load/chunk.h"
+
+#include <quire/error.h>
+
+#include <string.h>
+
+#define MAX_DEPTH 64
+
+struct cursor {
+    const char *p, *end;
+    bool bad;
+};
+
+struct span {
+    const char *p;
+    size_t n;
+};
+
+static void space(struct cursor *c) {
+    while (c->p < c->end && (*c->p == ' ' || *c->p == '\n' || *c->p == '\t' || *c->p == '\r')) c->p++;
+}
+
+static char peek(struct cursor *c) {
+    space(c);
+    if (c->p < c->end) return *c->p;
+    c->bad = true;
+    return 0;
+}
+
+static bool take(struct cursor *c, char want) {
+    if (peek(c) != want) return false;
+    c->p++;
+    return true;
+}
+
+static void expect(struct cursor *c, char want) {
+    if (!take(c, want)) c->bad = true;
+}
+
+/* A string without its quotes. */
+static struct span string(struct cursor *c) {
+    struct span s = {0};
+    expect(c, '"');
+    if (c->bad) return s;
+    s.p = c->p;
+    while (c->p < c->end) {
+        const char *quote = memchr(c->p, '"', (size_t)(c->end - c->p));
+        if (!quote) break;
+        const char *escape = memchr(c->p, '\\', (size_t)(quote - c->p));
+        if (!escape) {
+            s.n = (size_t)(quote - s.p);
+            c->p = quote + 1;
+            return s;
+        }
+        c->p = escape + 2; /* may pass the quote, or the end */
+    }
+    c->bad = true;
+    return (struct span){0};
+}
+
+/* Passes a number or a literal. */
+static void word(struct cursor *c) {
+    const char *start = c->p;
+    while (c->p < c->end && ((*c->p >= '0' && *c->p <= '9') || (*c->p >= 'a' && *c->p <= 'z') ||
+                             *c->p == '-' || *c->p == '+' || *c->p == '.' || *c->p == 'E'))
+        c->p++;
+    if (c->p == start) c->bad = true;
+}
+
+/* Passes any value; brackets are counted, not matched by kind. */
+static void skip(struct cursor *c) {
+    unsigned depth = 0;
+    do {
+        char ch = peek(c);
+        if (c->bad) return;
+        if (ch == '"') {
+            string(c);
+        } else if (ch == '{' || ch == '[') {
+            c->p++;
+            if (++depth > MAX_DEPTH) c->bad = true;
+        } else if (ch == '}' || ch == ']') {
+            if (!depth) c->bad = true;
+            depth--;
+            c->p++;
+        } else if (ch == ',' || ch == ':') {
+            if (!depth) c->bad = true;
+            c->p++;
+        } else {
+            word(c);
+        }
+    } while (!c->bad && depth);
+}
+
+/* The next member's name; false at the end of the object. *first: before the first. */
+static bool member(struct cursor *c, bool *first, struct span *name) {
+    if (c->bad) return false;
+    if (*first) {
+        expect(c, '{');
+        *first = false;
+        if (take(c, '}')) return false;
+    } else {
+        if (take(c, '}')) return false;
+        expect(c, ',');
+    }
+    *name = string(c);
+    expect(c, ':');
+    return !c->bad;
+}
+
+static bool is(struct span s, const char *name) {
+    return s.n == strlen(name) && !memcmp(s.p, name, s.n);
+}
+
+/* A string or null; anything else is malformed. */
+static struct span string_or_null(struct cursor *c) {
+    if (peek(c) == '"') return string(c);
+    if (peek(c) != 'n') c->bad = true;
+    word(c);
+    return (struct span){0};
+}
+
+static int64_t count_or_null(struct cursor *c) {
+    char ch = peek(c);
+    if (ch == 'n') {
+        word(c);
+        return -1;
+    }
+    int64_t v = 0;
+    const char *start = c->p;
+    while (c->p < c->end && *c->p >= '0' && *c->p <= '9' && v < INT64_C(1) << 40)
+        v = 10 * v + (*c->p++ - '0');
+    if (c->p == start || (c->p < c->end && (*c->p == '.' || (*c->p >= '0' && *c->p <= '9')))) c->bad = true;
+    return v;
+}
+
+/* `text` or `content`: a string is noted as the answer's text; null is none; a list (of parts) counts by
+ * being there. */
+static void read_text(struct cursor *c, struct chunk *out) {
+    if (peek(c) == '[') {
+        const char *start = c->p;
+        skip(c);
+        out->content |= c->p - start > 2;
+        return;
+    }
+    struct span s = string_or_null(c);
+    if (!s.n) return;
+    out->content = true;
+    if (out->text) return;
+    out->text = s.p;
+    out->text_bytes = s.n;
+}
+
+static void read_delta(struct cursor *c, struct chunk *out) {
+    struct span name;
+    bool first = true;
+    if (peek(c) == 'n') {
+        word(c);
+        return;
+    }
+    while (member(c, &first, &name)) {
+        if (is(name, "content")) {
+            read_text(c, out);
+        } else if (is(name, "reasoning_content") || is(name, "reasoning") || is(name, "refusal")) {
+            if (string_or_null(c).n) out->content = true;
+        } else if (is(name, "tool_calls") || is(name, "function_call")) {
+            peek(c);
+            const char *start = c->p;
+            skip(c);
+            if (!c->bad && (*start == '[' || *start == '{') && c->p - start > 2) out->content = true;
+        } else {
+            skip(c);
+        }
+    }
+}
+
+static void read_choice(struct cursor *c, struct chunk *out) {
+    struct span name;
+    bool first = true;
+    while (member(c, &first, &name)) {
+        if (is(name, "text")) {
+            read_text(c, out);
+        } else if (is(name, "delta") || is(name, "message")) {
+            read_delta(c, out);
+        } else if (is(name, "finish_reason")) {
+            struct span s = string_or_null(c);
+            if (s.n >= sizeof out->finish) s.n = sizeof out->finish - 1;
+            if (s.n) {
+                memcpy(out->finish, s.p, s.n);
+                out->finish[s.n] = 0;
+            }
+        } else {
+            skip(c);
+        }
+    }
+}
+
+static void read_choices(struct cursor *c, struct chunk *out) {
+    if (peek(c) == 'n') {
+        word(c);
+        return;
+    }
+    expect(c, '[');
+    if (take(c, ']')) return;
+    do read_choice(c, out);
+    while (!c->bad && take(c, ','));
+    expect(c, ']');
+}
+
+static void read_cached(struct cursor *c, struct chunk *out) {
+    struct span name;
+    bool first = true;
+    if (peek(c) == 'n') {
+        word(c);
+        return;
+    }
+    while (member(c, &first, &name)) {
+        if (is(name, "cached_tokens"))
+            out->cached_tokens = count_or_null(c);
+        else
+            skip(c);
+    }
+}
+
+static void read_usage(struct cursor *c, struct chunk *out) {
+    struct span name;
+    bool first = true;
+    if (peek(c) == 'n') {
+        word(c);
+        return;
+    }
+    out->has_usage = true;
+    while (member(c, &first, &name)) {
+        if (is(name, "prompt_tokens"))
+            out->prompt_tokens = count_or_null(c);
+        else if (is(name, "completion_tokens"))
+            out->completion_tokens = count_or_null(c);
+        else if (is(name, "prompt_tokens_details"))
+            read_cached(c, out);
+        else
+            skip(c);
+    }
+}
+
+static void note_message(struct cursor *c, struct chunk *out) {
+    struct span s = string_or_null(c);
+    out->message = s.p;
+    out->message_bytes = s.n;
+}
+
+/* {"error": {"message": ...}} or {"error": "..."}. */
+static void read_error(struct cursor *c, struct chunk *out) {
+    struct span name;
+    bool first = true;
+    char ch = peek(c);
+    if (ch == 'n') {
+        word(c);
+        return;
+    }
+    out->error = true;
+    if (ch == '"') {
+        note_message(c, out);
+        return;
+    }
+    while (member(c, &first, &name)) {
+        if (is(name, "message"))
+            note_message(c, out);
+        else
+            skip(c);
+    }
+}
+
+int chunk_read(const char *json, size_t n, struct chunk *out) {
+    struct cursor c = {json, json + n, false};
+    struct span name, message = {0};
+    bool first = true, is_error = false;
+    *out = (struct chunk){.prompt_tokens = -1, .completion_tokens = -1, .cached_tokens = -1};
+    while (member(&c, &first, &name)) {
+        if (is(name, "choices")) {
+            read_choices(&c, out);
+        } else if (is(name, "usage")) {
+            read_usage(&c, out);
+        } else if (is(name, "error")) {
+            read_error(&c, out);
+        } else if (is(name, "object") && peek(&c) == '"') {
+            is_error = is(string(&c), "error"); /* older servers: {"object": "error", "message": ...} */
+        } else if (is(name, "message") && peek(&c) == '"') {
+            message = string(&c);
+        } else {
+            skip(&c);
+        }
+    }
+    if (is_error && !out->error) {
+        out->error = true;
+        out->message = message.p;
+        out->message_bytes = message.n;
+    }
+    space(&c);
+    return c.bad || c.p != c.end ? QUIRE_EFORMAT : 0;
+}

@@ -1,0 +1,27 @@
+/* One message of an answer in OpenAI's shape (completions or chat, streamed or whole), read without a tree
+ * and without memory of its own: 100,000 of them a second must leave time for the rest. */
+#ifndef LOAD_CHUNK_H
+#define LOAD_CHUNK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct chunk {
+    bool content; /* a choice carries text, reasoning or a part of a tool call */
+    const char
+        *text; /* `text` or `content` of the first choice as written: JSON escapes kept; NULL if none */
+    size_t text_bytes;
+    char finish[16]; /* finish_reason, cut to fit; empty if none */
+    bool has_usage;
+    int64_t prompt_tokens, completion_tokens, cached_tokens; /* -1: not given */
+    bool error;                                              /* the message is an error */
+    const char *message;                                     /* its text as written */
+    size_t message_bytes;
+};
+
+/* Pointers into `json`. Unknown members are skipped. Returns 0, or QUIRE_EFORMAT when it is no JSON object
+ * whose members have the types that the API gives them. */
+int chunk_read(const char *json, size_t n, struct chunk *out);
+
+#endif

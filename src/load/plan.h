@@ -1,0 +1,66 @@
+/* From the options to what is measured: points (a workload sent in one way), each a number of times. */
+#ifndef LOAD_PLAN_H
+#define LOAD_PLAN_H
+
+#include "load/load.h"
+#include "load/run.h"
+#include "load/summary.h"
+#include "load/workload.h"
+
+#define POINTS_MAX 64
+
+struct point {
+    char title[80]; /* "random 512/128, 8 streams" */
+    struct workload_spec spec;
+    struct arrival arrival;
+    size_t concurrency, max_active;
+    uint64_t n_sessions;
+    double duration_s;
+    struct run *runs; /* one for each repeat that was begun */
+    size_t n_runs;
+    struct summary all; /* of all repeats together */
+    struct summary *repeats;
+};
+
+struct plan {
+    const struct load_options *o;
+    struct target_config tc;
+    struct target target;
+    struct items items;
+    struct slo slo;
+    double price; /* for an hour; 0: none */
+    char *extra_members;
+    struct point points[POINTS_MAX];
+    size_t n_points;
+    int64_t created_unix_s;
+    char note[3][240]; /* about the workload, for the report; empty: none */
+    char ended[640];   /* why the measurement ended early; empty: it did not */
+};
+
+/* Checks the options; nothing is sent yet. */
+int plan_options(const struct load_options *o, struct plan *p, struct error *err);
+/* Asks the server, reads the file, makes the points and checks them against the model's context. */
+int plan_points(struct plan *p, struct error *err);
+void plan_free(struct plan *p);
+
+/* ---- suites.c ---- */
+
+struct preset {
+    const char *name;
+    enum workload_kind kind;
+    bool chat, chat_only;
+    uint32_t input, output, prefix, turns, chunks, chunk_tokens;
+    double think_s;
+};
+const struct preset *preset_find(const char *name); /* NULL: unknown */
+extern const char PRESET_NAMES[];                   /* "random|chat|..." */
+
+struct suite_row {
+    const char *workload;
+    uint32_t input, output;  /* 0: as the preset has it */
+    uint32_t concurrency[4]; /* ended by 0 */
+};
+/* Rows of a suite, ended by a NULL workload; NULL for an unknown name. */
+const struct suite_row *suite_find(const char *name);
+
+#endif

@@ -1,0 +1,20 @@
+/* The plan's figures for people and programs. */
+#ifndef LOAD_REPORT_H
+#define LOAD_REPORT_H
+
+#include "base/buf.h"
+#include "load/plan.h"
+
+/* What one point gave, as soon as it is done; and a row for each point when all are. */
+void report_point(const struct plan *p, const struct point *k, FILE *out);
+void report_table(const struct plan *p, FILE *out);
+/* docs/bench.md says what the fields are. */
+void report_json(const struct plan *p, struct buf *out);
+void report_csv(const struct plan *p, struct buf *out);
+void report_html(const struct plan *p, struct buf *out);
+
+/* Whether more load gave no more throughput: what to say of this point beside the one before; else "". */
+void report_flat(const struct point *before, const struct point *k, char *text, size_t cap);
+const char *outcome_name(enum outcome o); /* "connect", "timeout", ... */
+
+#endif

@@ -1,0 +1,161 @@
+#include "load/stats.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void stats_sort(double *values, size_t n) {
+    if (n) qsort(values, n, sizeof *values, ascending);
+}
+
+double stats_quantile(const double *sorted, size_t n, double q) {
+    if (!n) return 0;
+    double at = q * (double)(n - 1);
+    size_t i = (size_t)at;
+    if (i + 1 >= n) return sorted[n - 1];
+    return sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]);
+}
+
+struct summary_stat stats_of(double *values, size_t n) {
+    struct summary_stat s = {.n = n};
+    if (!n) return s;
+    stats_sort(values, n);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += values[i];
+    s.mean = sum / (double)n;
+    s.p50 = stats_quantile(values, n, 0.50);
+    s.p90 = stats_quantile(values, n, 0.90);
+    s.p95 = stats_quantile(values, n, 0.95);
+    s.p99 = stats_quantile(values, n, 0.99);
+    s.min = values[0];
+    s.max = values[n - 1];
+    return s;
+}
+
+/* Values below 2 HDR_STEPS have a slot each; from there, each power of two has HDR_STEPS slots of 2^level us.
+ */
+static size_t hdr_slot(uint64_t us) {
+    if (us > UINT64_C(1) << 40) us = UINT64_C(1) << 40;
+    if (us < 2 * HDR_STEPS) return (size_t)us;
+    unsigned level = 63u - (unsigned)__builtin_clzll(us) - 7u; /* us >> level is in [128, 256) */
+    return HDR_STEPS * (size_t)(level + 1) + ((size_t)(us >> level) - HDR_STEPS);
+}
+
+static double hdr_value(size_t slot) {
+    if (slot < 2 * HDR_STEPS) return (double)slot;
+    size_t level = slot / HDR_STEPS - 1, step = slot % HDR_STEPS + HDR_STEPS;
+    return ((double)step + 0.5) * (double)(UINT64_C(1) << level) - 0.5;
+}
+
+void hdr_add(struct hdr *h, uint64_t us) {
+    h->counts[hdr_slot(us)]++;
+    if (!h->n || us < h->min) h->min = us;
+    if (us > h->max) h->max = us;
+    h->n++;
+    h->sum += (double)us;
+}
+
+void hdr_merge(struct hdr *into, const struct hdr *from) {
+    if (!from->n) return;
+    for (size_t i = 0; i < HDR_SLOTS; i++) into->counts[i] += from->counts[i];
+    if (!into->n || from->min < into->min) into->min = from->min;
+    if (from->max > into->max) into->max = from->max;
+    into->n += from->n;
+    into->sum += from->sum;
+}
+
+double hdr_quantile(const struct hdr *h, double q) {
+    if (!h->n) return 0;
+    uint64_t rank = (uint64_t)ceil(q * (double)h->n), seen = 0;
+    if (!rank) rank = 1;
+    for (size_t i = 0; i < HDR_SLOTS; i++) {
+        seen += h->counts[i];
+        if (seen >= rank) return fmin(fmax(hdr_value(i), (double)h->min), (double)h->max);
+    }
+    return (double)h->max;
+}
+
+struct summary_stat hdr_stat(const struct hdr *h) {
+    struct summary_stat s = {.n = (size_t)h->n};
+    if (!h->n) return s;
+    s.mean = h->sum / (double)h->n;
+    s.p50 = hdr_quantile(h, 0.50);
+    s.p90 = hdr_quantile(h, 0.90);
+    s.p95 = hdr_quantile(h, 0.95);
+    s.p99 = hdr_quantile(h, 0.99);
+    s.min = (double)h->min;
+    s.max = (double)h->max;
+    return s;
+}
+
+void stats_slope(const double *x, const double *y, size_t n, double *slope, double *t) {
+    double mx = 0, my = 0, sxx = 0, sxy = 0, residual = 0;
+    *slope = *t = 0;
+    if (n < 3) return;
+    for (size_t i = 0; i < n; i++) {
+        mx += x[i] / (double)n;
+        my += y[i] / (double)n;
+    }
+    for (size_t i = 0; i < n; i++) {
+        sxx += (x[i] - mx) * (x[i] - mx);
+        sxy += (x[i] - mx) * (y[i] - my);
+    }
+    if (sxx <= 0) return;
+    *slope = sxy / sxx;
+    for (size_t i = 0; i < n; i++) {
+        double e = y[i] - my - *slope * (x[i] - mx);
+        residual += e * e;
+    }
+    double error = sqrt(residual / (double)(n - 2) / sxx);
+    *t = error > 0 ? *slope / error : *slope > 0 ? INFINITY : *slope < 0 ? -INFINITY : 0;
+}
+
+double stats_mean(double *v, size_t n, double q) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += v[i];
+    return n ? sum / (double)n : 0;
+}
+
+double stats_at(double *v, size_t n, double q) {
+    stats_sort(v, n);
+    return stats_quantile(v, n, q);
+}
+
+#define ROUNDS 2000
+
+static double resample(const double *v, size_t n, double *scratch, stats_statistic *f, double q,
+                       uint64_t seed, uint32_t round, uint32_t side) {
+    for (size_t i = 0; i < n; i++)
+        scratch[i] = v[(size_t)(rng_uniform(seed, side, round, (uint32_t)i) * (double)n)];
+    return f(scratch, n, q);
+}
+
+struct interval stats_bootstrap(const double *a, size_t n_a, const double *b, size_t n_b, stats_statistic *f,
+                                double q, uint64_t seed) {
+    struct interval out = {0};
+    if (n_a < 2 || n_b < 2) return out;
+    /* Sorting thousands of samples thousands of times adds nothing to an interval of two digits. */
+    size_t rounds = n_a + n_b > 20000 ? 300 : ROUNDS, kept = 0;
+    double *scratch = calloc(n_a > n_b ? n_a : n_b, sizeof *scratch),
+           *change = calloc(rounds, sizeof *change);
+    for (size_t r = 0; scratch && change && r < rounds; r++) {
+        double x = resample(a, n_a, scratch, f, q, seed, (uint32_t)r, 0);
+        double y = resample(b, n_b, scratch, f, q, seed, (uint32_t)r, 1);
+        if (x > 0) change[kept++] = y / x - 1;
+    }
+    if (kept) {
+        stats_sort(change, kept);
+        out =
+            (struct interval){true, stats_quantile(change, kept, 0.025), stats_quantile(change, kept, 0.975)};
+    }
+    free(scratch);
+    free(change);
+    return out;
+}

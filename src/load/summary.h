@@ -1,0 +1,61 @@
+/* The figures of runs; docs/metrics.md has the formulas. */
+#ifndef LOAD_SUMMARY_H
+#define LOAD_SUMMARY_H
+
+#include "load/run.h"
+#include "load/stats.h"
+
+struct slo { /* a request is good within all that are set; milliseconds, 0: not set */
+    double ttft_ms, tpot_ms, e2e_ms;
+};
+/* "ttft:1000,tpot:50,e2e:30000" */
+int slo_parse(const char *text, struct slo *out, struct error *err);
+bool slo_any(const struct slo *s);
+
+enum latency { LATENCY_TTFT, LATENCY_TPOT, LATENCY_ITL, LATENCY_E2E, LATENCY_LAG, LATENCIES };
+
+struct range { /* of a gauge over a run */
+    bool known;
+    double mean, max;
+};
+
+struct total { /* what a counter grew by */
+    bool known;
+    double value;
+};
+
+struct summary {
+    size_t n_requests, n_ok, n_failed, n_canceled, n_good; /* requests that ended; n_good: within the SLO */
+    uint64_t n_unsent;
+    double duration_s, sending_s;
+    double input_tokens, output_tokens, cached_tokens, events; /* of requests that went well */
+    bool cached_known;
+    size_t n_input_wrong, n_output_wrong; /* counts that differ from what was asked */
+    int64_t input_off;                    /* the largest difference */
+    struct summary_stat ms[LATENCIES];    /* of requests that went well */
+    double requests_per_s, input_per_s, output_per_s, total_per_s, good_per_s, good_share;
+    double offered_per_s; /* of an open loop */
+    double client_cpu;    /* share of one core that the generator took */
+    /* the server's own */
+    struct range running, waiting, kv_usage, server_cpu_cores, memory_bytes;
+    struct total hit_rate, preemptions, queue_ms, server_cpu_s;
+    /* the machine's */
+    struct range cpu, machine_memory_bytes, gpu, gpu_memory_bytes, gpu_watts, gpu_celsius, gpu_sm_mhz;
+    struct total joules;
+    const char *joules_from; /* what measured them */
+    double joules_per_output, joules_per_token;
+    double cost_output, cost_total; /* of a million tokens; 0 without a price or tokens */
+    bool generator_bound;
+    char saturated[240]; /* why it counts as over-saturated; else empty */
+};
+
+/* Of one run, or of several of the same kind together. price: for an hour, 0: none. */
+void summarize(const struct run *runs, size_t n, const struct slo *slo, double price, bool open_loop,
+               struct summary *out);
+
+/* Each is NaN when a request does not have it (one token has no time between tokens). */
+double record_ms(const struct record *k, enum latency which);
+bool record_good(const struct record *k, const struct slo *slo);
+extern const char *const latency_names[LATENCIES]; /* "ttft", ... */
+
+#endif
