@@ -269,7 +269,7 @@ static void handle(struct conn *c, const char *line, const char *body) {
                  (long)option("context"));
         reply(c, "200 OK", "application/json", json);
     } else if (!strncmp(line, "POST /v1/completions ", 21) || !strncmp(line, "POST /v1/chat/completions ", 26)) {
-        c->chat = line[9] == 'h';
+        c->chat = line[10] == 'h';
         generate(c, body);
     } else if (!strncmp(line, "POST /tokenize ", 15) && option("tokenizer") > 0) {
         tokenize(c, body);
