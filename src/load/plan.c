@@ -195,7 +195,7 @@ static int check_context(const struct plan *p, const struct workload_spec *s, st
     double fits = floor(100 * p->o->scale * (double)have / (double)need) / 100;
     char hint[40] = "";
     if (fits > 0) snprintf(hint, sizeof hint, "; --scale %g would fit", fits);
-    return error_set(err, QUIRE_ELIMIT,
+    return error_set(err, QUIRE_EINVAL,
                      "%s%s needs a context of %llu tokens, the model has %llu (max_model_len)%s",
                      p->o->suite ? "suite " : "the workload ", p->o->suite ? p->o->suite : s->name,
                      (unsigned long long)need, (unsigned long long)have, hint);

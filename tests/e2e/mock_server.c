@@ -217,7 +217,8 @@ static void generate(struct conn *c, const char *body) {
         return;
     }
     c->prompt = c->chat ? count_tokens(body, "\"content\"", (long)option("added")) : count_tokens(body, "\"prompt\"", 0);
-    c->want = number_after(body, "\"max_tokens\":", 16) - (long)option("short_by");
+    c->want = number_after(body, "\"max_completion_tokens\":", number_after(body, "\"max_tokens\":", 16));
+    c->want -= (long)option("short_by");
     if (c->want < 1) c->want = 1;
     static const char head[] = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
                                "Transfer-Encoding: chunked\r\n\r\n";
@@ -273,6 +274,8 @@ static void handle(struct conn *c, const char *line, const char *body) {
         generate(c, body);
     } else if (!strncmp(line, "POST /tokenize ", 15) && option("tokenizer") > 0) {
         tokenize(c, body);
+    } else if (!strncmp(line, "GET /health ", 12)) {
+        reply(c, "200 OK", "application/json", "{}");
     } else if (!strncmp(line, "GET /metrics ", 13) && option("metrics") > 0) {
         metrics(c);
     } else {

@@ -1,0 +1,64 @@
+/* Messages of a server: whatever jansson takes for an object whose members have the API's types, chunk_read
+ * takes too and finds the same content, usage and error; anything else it may refuse, and never reads past
+ * its end. */
+#include "load/chunk.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void require(bool holds, const char *what) {
+    if (holds) return;
+    fprintf(stderr, "violated: %s\n", what);
+    abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void compare_usage(const json_t *root, const struct chunk *k) {
+    const json_t *usage = json_object_get(root, "usage"), *v = json_object_get(usage, "prompt_tokens");
+    require(k->has_usage == json_is_object(usage), "usage is there");
+    if (json_is_integer(v) && json_integer_value(v) < INT64_C(1) << 40)
+        require(k->prompt_tokens == json_integer_value(v), "prompt_tokens");
+}
+
+static void compare_content(const json_t *root, const struct chunk *k) {
+    const json_t *choices = json_object_get(root, "choices");
+    const json_t *text = json_object_get(json_array_get(choices, 0), "text");
+    if (json_array_size(choices) != 1 || !json_is_string(text) || !json_string_length(text)) return;
+    if (json_object_size(json_array_get(choices, 0)) != 1) return; /* only text */
+    require(k->content && k->text, "text is content");
+    char *quoted = malloc(k->text_bytes + 3);
+    require(quoted, "memory");
+    quoted[0] = '"';
+    memcpy(quoted + 1, k->text, k->text_bytes);
+    quoted[k->text_bytes + 1] = '"';
+    json_t *again = json_loadb(quoted, k->text_bytes + 2, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    require(again && json_equal(again, text), "the same text");
+    json_decref(again);
+    free(quoted);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    char *copy = malloc(n ? n : 1); /* so that a read past the end is seen */
+    struct chunk k;
+    if (!copy) return 0;
+    memcpy(copy, data, n);
+    int rc = chunk_read(copy, n, &k);
+    json_t *root = json_loadb(copy, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+    /* names with escapes are compared as written, so only plain ones are held to jansson's reading */
+    if (!rc && json_is_object(root) && !memchr(copy, '\\', n)) {
+        compare_usage(root, &k);
+        compare_content(root, &k);
+        json_t *error = json_object_get(root, "error");
+        if (json_is_object(error) || json_is_string(error)) require(k.error, "an error");
+    }
+    if (!rc && k.text)
+        require(k.text >= copy && k.text + k.text_bytes <= copy + n, "text within the message");
+    if (!rc && k.message)
+        require(k.message >= copy && k.message + k.message_bytes <= copy + n, "message within");
+    json_decref(root);
+    free(copy);
+    return 0;
+}
