@@ -131,10 +131,10 @@ static long number_after(const char *body, const char *key, long otherwise) {
     return p ? strtol(p + strlen(key), NULL, 10) : otherwise;
 }
 
-static void begin(struct conn *c) {
+static void begin(struct conn *c, uint64_t start_us) {
     c->running = true;
     n_running++;
-    c->start_us = now_us();
+    c->start_us = start_us;
     c->sent = 0;
     c->due_us = c->start_us + (uint64_t)ttft_us;
     push(c);
@@ -182,7 +182,7 @@ static void end(struct conn *c) {
         if (!queue_head) queue_tail = NULL;
         n_waiting--;
         q->queued = false;
-        begin(q);
+        begin(q, c->due_us); /* when the slot was to be free: lateness does not add up */
     }
     if (c->fd >= 0) next_request(c);
 }
@@ -225,7 +225,7 @@ static void generate(struct conn *c, const char *body) {
     put(c, head, sizeof head - 1);
     if (c->chat) event(c, "{\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}");
     if (n_running < slots) {
-        begin(c);
+        begin(c, now_us());
         return;
     }
     c->queued = true;
