@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts what the program prints of itself into docs/api.md and docs/flags.md.
+# Puts what the program prints of itself into docs/api.md, docs/flags.md and docs/bench.md.
 #
 # usage: update_docs.sh [BINARY]
 set -euo pipefail
@@ -17,3 +17,5 @@ PYTHON
 
 insert docs/api.md api "$("$binary" serve --help-api)"
 insert docs/flags.md flags "$("$binary" serve --help-markdown)"
+insert docs/bench.md bench-serve "$("$binary" bench serve --help-markdown)"
+insert docs/bench.md bench-compare "$("$binary" bench compare --help-markdown)"

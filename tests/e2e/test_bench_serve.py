@@ -178,6 +178,42 @@ def test_servers_own_metrics(tmp_path):
         assert re.search(r"KV in use +absent", done.stdout)
 
 
+NVML = """
+struct two { unsigned gpu, memory; };
+struct three { unsigned long long total, free, used; };
+static int open_count;
+int nvmlInit_v2(void) { open_count++; return 0; }
+int nvmlShutdown(void) { return --open_count; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 3; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(unsigned long)(i + 1); return i == 2; }
+int nvmlDeviceGetUtilizationRates(void *d, struct two *u) { u->gpu = d == (void *)1 ? 40 : 60; return 0; }
+int nvmlDeviceGetMemoryInfo(void *d, struct three *m) { m->used = 1000; return 0; }
+int nvmlDeviceGetPowerUsage(void *d, unsigned *mw) { *mw = 150000; return 0; }
+int nvmlDeviceGetTemperature(void *d, int s, unsigned *t) { *t = d == (void *)1 ? 50 : 55; return s; }
+int nvmlDeviceGetClockInfo(void *d, int c, unsigned *mhz) { *mhz = 1700; return c != 1; }
+"""
+
+
+@pytest.mark.skipif(SANITIZED, reason="the library has no sanitizer")
+def test_gpus(tmp_path):
+    """NVML's functions as its reference has them, by a library in its place: two GPUs, and one that cannot be used."""
+    (tmp_path / "nvml.c").write_text(NVML)
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-o", tmp_path / "libnvidia-ml.so.1", tmp_path / "nvml.c"], check=True)
+    with Mock(ttft=30, tpot=5) as mock:
+        figures, done = bench(mock.url, "--requests", 3, "--output-tokens", 10, "--interval", 0.02, tmp_path=tmp_path,
+                              env={"LD_LIBRARY_PATH": str(tmp_path)})
+    s = figures["points"][0]["summary"]
+    m = s["machine"]
+    assert m["gpu_utilization"] == {"mean": pytest.approx(0.5), "max": pytest.approx(0.5)}
+    assert m["gpu_memory_bytes"]["mean"] == 2000 and m["gpu_watts"]["mean"] == pytest.approx(300)
+    assert m["gpu_celsius"]["max"] == 55 and m["gpu_sm_mhz"]["mean"] == pytest.approx(1700)
+    if m["joules_from"] == "NVML":
+        samples = figures["points"][0]["repeats"][0]["samples"]
+        assert m["joules"] == pytest.approx(300 * (samples[-1]["t_s"] - samples[0]["t_s"]))
+        assert s["joules_per_token"] == pytest.approx(m["joules"] / (s["input_tokens"] + s["output_tokens"]))
+    assert "GPU power" in done.stdout
+
+
 def test_without_a_tokenizer(tmp_path):
     """Lengths are exact by the usage of tiny requests alone."""
     with Mock(ttft=1, tpot=1, tokenizer=0, added=11) as mock:

@@ -24,6 +24,14 @@ def test_flags_are_current():
     ), "run scripts/update_docs.sh"
 
 
+@pytest.mark.parametrize("command", ["serve", "compare"])
+def test_bench_options_are_current(command):
+    assert (
+        between((DOCS / "bench.md").read_text(), f"bench-{command}")
+        == run("bench", command, "--help-markdown").stdout.strip()
+    ), "run scripts/update_docs.sh"
+
+
 def test_every_flag_is_explained():
     rows = re.findall(
         r"^\| `--(?:\[no-\])?([\w-]+)[^|]*\|([^|]*)\|([^|]*)\| (.+) \|$", (DOCS / "flags.md").read_text(), re.M
