@@ -92,6 +92,7 @@ int client_new(const struct client_config *config, struct client **out, struct e
     c->n_streams = n;
     for (size_t i = n; i-- > 0;) {
         c->streams[i].client = c;
+        c->streams[i].n_events = &c->n_events;
         c->streams[i].next = c->free;
         c->free = &c->streams[i];
     }
@@ -168,7 +169,6 @@ static void finish(struct stream *s) {
     c->free = s;
     c->n_active--;
     c->n_done++;
-    c->n_events += s->answer.n_events;
     /* `done` may start a request on this very stream, which clears the answer: it gets its own. */
     struct answer answer = s->answer;
     s->answer.text = BUF_INIT;
@@ -228,10 +228,7 @@ size_t client_active(const struct client *c) {
 }
 
 uint64_t client_events(const struct client *c) {
-    uint64_t n = c->n_events;
-    for (size_t i = 0; i < c->n_streams; i++)
-        if (c->streams[i].busy) n += c->streams[i].answer.n_events;
-    return n;
+    return c->n_events;
 }
 
 void client_cancel_all(struct client *c) {

@@ -32,6 +32,7 @@ static void take_content(struct stream *s, const struct chunk *k) {
         hdr_add(s->request.gaps, now - a->last_us);
     a->last_us = now;
     a->n_events++;
+    ++*s->n_events;
     if (s->request.keep_text && k->text) buf_append(&a->text, k->text, k->text_bytes);
 }
 

@@ -8,6 +8,7 @@
 
 struct stream {
     struct client *client;
+    uint64_t *n_events; /* of the client: messages with content */
     CURL *easy;
     struct stream *next; /* of the free ones */
     bool busy;
