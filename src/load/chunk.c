@@ -111,20 +111,20 @@ static bool is(struct span s, const char *name) {
     return s.n == strlen(name) && !memcmp(s.p, name, s.n);
 }
 
+/* Passes a null if one is next. */
+static bool null(struct cursor *c) {
+    if (peek(c) != 'n') return false;
+    word(c);
+    return true;
+}
+
 /* A string or null; anything else is malformed. */
 static struct span string_or_null(struct cursor *c) {
-    if (peek(c) == '"') return string(c);
-    if (peek(c) != 'n') c->bad = true;
-    word(c);
-    return (struct span){0};
+    return null(c) ? (struct span){0} : string(c);
 }
 
 static int64_t count_or_null(struct cursor *c) {
-    char ch = peek(c);
-    if (ch == 'n') {
-        word(c);
-        return -1;
-    }
+    if (null(c)) return -1;
     int64_t v = 0;
     const char *start = c->p;
     while (c->p < c->end && *c->p >= '0' && *c->p <= '9' && v < INT64_C(1) << 40)
@@ -153,10 +153,7 @@ static void read_text(struct cursor *c, struct chunk *out) {
 static void read_delta(struct cursor *c, struct chunk *out) {
     struct span name;
     bool first = true;
-    if (peek(c) == 'n') {
-        word(c);
-        return;
-    }
+    if (null(c)) return;
     while (member(c, &first, &name)) {
         if (is(name, "content")) {
             read_text(c, out);
@@ -195,10 +192,7 @@ static void read_choice(struct cursor *c, struct chunk *out) {
 }
 
 static void read_choices(struct cursor *c, struct chunk *out) {
-    if (peek(c) == 'n') {
-        word(c);
-        return;
-    }
+    if (null(c)) return;
     expect(c, '[');
     if (take(c, ']')) return;
     do read_choice(c, out);
@@ -209,10 +203,7 @@ static void read_choices(struct cursor *c, struct chunk *out) {
 static void read_cached(struct cursor *c, struct chunk *out) {
     struct span name;
     bool first = true;
-    if (peek(c) == 'n') {
-        word(c);
-        return;
-    }
+    if (null(c)) return;
     while (member(c, &first, &name)) {
         if (is(name, "cached_tokens"))
             out->cached_tokens = count_or_null(c);
@@ -224,10 +215,7 @@ static void read_cached(struct cursor *c, struct chunk *out) {
 static void read_usage(struct cursor *c, struct chunk *out) {
     struct span name;
     bool first = true;
-    if (peek(c) == 'n') {
-        word(c);
-        return;
-    }
+    if (null(c)) return;
     out->has_usage = true;
     while (member(c, &first, &name)) {
         if (is(name, "prompt_tokens"))
@@ -251,13 +239,9 @@ static void note_message(struct cursor *c, struct chunk *out) {
 static void read_error(struct cursor *c, struct chunk *out) {
     struct span name;
     bool first = true;
-    char ch = peek(c);
-    if (ch == 'n') {
-        word(c);
-        return;
-    }
+    if (null(c)) return;
     out->error = true;
-    if (ch == '"') {
+    if (peek(c) == '"') {
         note_message(c, out);
         return;
     }

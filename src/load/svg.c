@@ -25,8 +25,12 @@ void html_text(struct buf *out, const char *s) {
     }
 }
 
+#define TICKS_MAX 24
+
 struct axis {
-    double min, max, step; /* of a logarithmic one: of log10 */
+    double min, max;
+    double ticks[TICKS_MAX];
+    size_t n_ticks;
     bool log;
 };
 
@@ -37,19 +41,42 @@ static double nice_step(double span) {
 }
 
 static struct axis linear_axis(double max) {
+    struct axis a = {0};
     if (!(max > 0)) max = 1;
     double step = nice_step(max);
-    return (struct axis){0, ceil(max / step - 1e-9) * step, step, false};
+    a.max = ceil(max / step - 1e-9) * step;
+    for (int i = 0; i * step < a.max + step / 2 && a.n_ticks < TICKS_MAX; i++)
+        a.ticks[a.n_ticks++] = i * step;
+    return a;
 }
 
+/* Ticks at 1, 2 and 5 times powers of ten; of many decades at the powers alone. */
 static struct axis log_axis(double min, double max) {
-    double a = floor(log10(min)), b = ceil(log10(max));
-    return (struct axis){a, b > a ? b : a + 1, 1, true};
+    static const double parts[] = {1, 2, 5};
+    struct axis a = {.min = min, .max = max, .log = true};
+    bool wide = max > 2000 * min;
+    double below = 0;
+    for (double power = pow(10, floor(log10(min))); power < 10 * max; power *= 10)
+        for (int i = 0; i < (wide ? 1 : 3); i++) {
+            double v = power * parts[i];
+            if (v <= min) below = v;
+            bool beyond = a.n_ticks && a.ticks[a.n_ticks - 1] >= max;
+            if (v > min && !beyond && a.n_ticks < TICKS_MAX) a.ticks[a.n_ticks++] = v;
+        }
+    if (a.n_ticks < TICKS_MAX && below > 0) {
+        memmove(a.ticks + 1, a.ticks, a.n_ticks * sizeof *a.ticks);
+        a.ticks[0] = below;
+        a.n_ticks++;
+    }
+    if (a.n_ticks) {
+        a.min = a.ticks[0];
+        a.max = a.ticks[a.n_ticks - 1];
+    }
+    return a;
 }
 
 static double place(const struct axis *a, double v) {
-    if (a->log) v = log10(v);
-    double share = (v - a->min) / (a->max - a->min);
+    double share = a->log ? log(v / a->min) / log(a->max / a->min) : (v - a->min) / (a->max - a->min);
     return share < 0 ? 0 : share > 1 ? 1 : share;
 }
 
@@ -61,29 +88,28 @@ static double at_y(const struct axis *a, double v) {
     return HEIGHT - BOTTOM - place(a, v) * (HEIGHT - TOP - BOTTOM);
 }
 
-static void tick_text(struct buf *out, double v) {
-    double size = fabs(v);
-    if (size >= 1e6)
+static void tick_text(struct buf *out, double v, double max) {
+    if (max >= 1e6 && v >= 1e5)
         buf_printf(out, "%.3gM", v / 1e6);
-    else if (size >= 1e4)
+    else if (max >= 1e4 && v >= 1e3)
         buf_printf(out, "%.3gk", v / 1e3);
     else
         buf_printf(out, "%.4g", v);
 }
 
 static void axes(struct buf *out, const struct chart *c, const struct axis *x, const struct axis *y) {
-    for (double v = y->min; v <= y->max + y->step / 2; v += y->step) {
-        double p = at_y(y, v);
+    for (size_t i = 0; i < y->n_ticks; i++) {
+        double p = at_y(y, y->ticks[i]);
         buf_printf(out, "<path class=g d='M%d %.1fH%d'/><text class=t x=%d y=%.1f text-anchor=end>", LEFT, p,
                    WIDTH - RIGHT, LEFT - 5, p + 4);
-        tick_text(out, fabs(v) < y->step / 1e6 ? 0 : v);
+        tick_text(out, y->ticks[i], y->max);
         buf_puts(out, "</text>");
     }
-    for (double v = x->min; v <= x->max + x->step / 2; v += x->step) {
-        double shown = x->log ? pow(10, v) : v, p = at_x(x, shown);
+    for (size_t i = 0; i < x->n_ticks; i++) {
+        double p = at_x(x, x->ticks[i]);
         buf_printf(out, "<path class=g d='M%.1f %dV%d'/><text class=t x=%.1f y=%d text-anchor=middle>", p,
                    TOP, HEIGHT - BOTTOM, p, HEIGHT - BOTTOM + 15);
-        tick_text(out, !x->log && fabs(v) < x->step / 1e6 ? 0 : shown);
+        tick_text(out, x->ticks[i], x->max);
         buf_puts(out, "</text>");
     }
     buf_printf(out, "<text class=a x=%d y=%d text-anchor=middle>", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5);
@@ -144,8 +170,8 @@ void svg_lines(struct buf *out, const struct chart *c, const struct series *seri
     axes(out, c, &x, &y);
     if (c->line_y > 0) {
         double p = at_y(&y, c->line_y);
-        buf_printf(out, "<path class=slo d='M%d %.1fH%d'/><text class=st x=%d y=%.1f text-anchor=end>", LEFT,
-                   p, WIDTH - RIGHT, WIDTH - RIGHT - 2, p < TOP + 14 ? p + 14 : p - 4);
+        buf_printf(out, "<path class=slo d='M%d %.1fH%d'/><text class=st x=%d y=%.1f>", LEFT, p,
+                   WIDTH - RIGHT, LEFT + 4, p < TOP + 14 ? p + 14 : p - 4);
         html_text(out, c->line_name);
         buf_puts(out, "</text>");
     }
@@ -172,7 +198,7 @@ void svg_bars(struct buf *out, const char *title, const char *unit, const struct
         html_text(out, bars[i].name);
         buf_printf(out,
                    "</text><rect class=f0 x=2 y=%.0f width=%.1f height=14 rx=2 /><text class=v x=%.1f "
-                   "y=%.0f>%.3g</text>",
+                   "y=%.0f>%.4g</text>",
                    y + 17, fmax(width, 1), fmax(width, 1) + 8, y + 29, bars[i].value);
     }
     buf_puts(out, "</svg></figure>");
