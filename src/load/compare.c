@@ -134,15 +134,15 @@ int metric_change(const json_t *a, const json_t *b, const struct compared_metric
     out->share = vb / va - 1;
     bool ok = of_repeats(a, metric, &x) && of_repeats(b, metric, &y);
     if (ok && x.n >= REPEATS_LEAST && y.n >= REPEATS_LEAST) {
-        out->interval = stats_bootstrap(x.v, x.n, y.v, y.n, stats_mean, 0, 1);
+        out->interval = stats_bootstrap(x.v, x.n, y.v, y.n, STATS_MEAN, 1);
         out->basis = BASIS_REPEATS;
-        out->share = stats_mean(y.v, y.n, 0) / stats_mean(x.v, x.n, 0) - 1; /* what the interval is of */
+        out->share = stats_mean(y.v, y.n) / stats_mean(x.v, x.n) - 1; /* what the interval is of */
     } else if (ok && metric->column) {
         free(x.v);
         free(y.v);
         x = y = (struct values){0};
         ok = of_requests(a, metric, &x) && of_requests(b, metric, &y);
-        if (ok) out->interval = stats_bootstrap(x.v, x.n, y.v, y.n, stats_at, metric->q, 1);
+        if (ok) out->interval = stats_bootstrap(x.v, x.n, y.v, y.n, metric->q, 1);
         if (ok && out->interval.known) out->basis = BASIS_REQUESTS;
     }
     free(x.v);

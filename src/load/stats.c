@@ -1,6 +1,7 @@
 #include "load/stats.h"
 
 #include "base/rng.h"
+#include "load/length.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -117,24 +118,37 @@ void stats_slope(const double *x, const double *y, size_t n, double *slope, doub
     *t = error > 0 ? *slope / error : *slope > 0 ? INFINITY : *slope < 0 ? -INFINITY : 0;
 }
 
-double stats_mean(double *v, size_t n, double q) {
+double stats_mean(const double *v, size_t n) {
     double sum = 0;
     for (size_t i = 0; i < n; i++) sum += v[i];
     return n ? sum / (double)n : 0;
 }
 
-double stats_at(double *v, size_t n, double q) {
-    stats_sort(v, n);
-    return stats_quantile(v, n, q);
+#define ROUNDS      2000
+#define LARGE_COUNT 200
+
+struct side {
+    const double *sorted;
+    size_t n;
+    double *scratch; /* n */
+    uint32_t index;  /* 0 or 1 */
+};
+
+/* A quantile of a resample is the value at an order statistic of uniform positions, whose distribution (a
+ * beta) is as good as normal for many values; so they need not be drawn and sorted one by one. */
+static double resample_large(const struct side *s, double q, uint64_t seed, uint32_t round) {
+    double z = draw_normal(rng_uniform(seed, s->index, round, 0), rng_uniform(seed, s->index, round, 1));
+    double at = q + z * sqrt(q * (1 - q) / (double)s->n);
+    return stats_quantile(s->sorted, s->n, at < 0 ? 0 : at > 1 ? 1 : at);
 }
 
-#define ROUNDS 2000
-
-static double resample(const double *v, size_t n, double *scratch, stats_statistic *f, double q,
-                       uint64_t seed, uint32_t round, uint32_t side) {
-    for (size_t i = 0; i < n; i++)
-        scratch[i] = v[(size_t)(rng_uniform(seed, side, round, (uint32_t)i) * (double)n)];
-    return f(scratch, n, q);
+static double resample(const struct side *s, double q, uint64_t seed, uint32_t round) {
+    if (q >= 0 && s->n > LARGE_COUNT) return resample_large(s, q, seed, round);
+    for (size_t i = 0; i < s->n; i++)
+        s->scratch[i] = s->sorted[(size_t)(rng_uniform(seed, s->index, round, (uint32_t)i) * (double)s->n)];
+    if (q < 0) return stats_mean(s->scratch, s->n);
+    stats_sort(s->scratch, s->n);
+    return stats_quantile(s->scratch, s->n, q);
 }
 
 /* A percentile interval of few samples is too narrow: Hesterberg's expanded one ("What teachers should know
@@ -147,26 +161,24 @@ static double tail(size_t n) {
     return erfc(sqrt((double)n / f) * t / sqrt(2)) / 2;
 }
 
-struct interval stats_bootstrap(const double *a, size_t n_a, const double *b, size_t n_b, stats_statistic *f,
-                                double q, uint64_t seed) {
+struct interval stats_bootstrap(double *a, size_t n_a, double *b, size_t n_b, double q, uint64_t seed) {
     struct interval out = {0};
+    double change[ROUNDS];
+    size_t kept = 0;
     if (n_a < 2 || n_b < 2) return out;
-    /* Sorting thousands of samples thousands of times adds nothing to an interval of two digits. */
-    size_t rounds = n_a + n_b > 20000 ? 300 : ROUNDS, kept = 0;
-    double *scratch = calloc(n_a > n_b ? n_a : n_b, sizeof *scratch),
-           *change = calloc(rounds, sizeof *change);
-    for (size_t r = 0; scratch && change && r < rounds; r++) {
-        double x = resample(a, n_a, scratch, f, q, seed, (uint32_t)r, 0);
-        double y = resample(b, n_b, scratch, f, q, seed, (uint32_t)r, 1);
-        if (x > 0) change[kept++] = y / x - 1;
-    }
-    if (kept) {
-        stats_sort(change, kept);
-        double q_tail = tail(n_a < n_b ? n_a : n_b);
-        out = (struct interval){true, stats_quantile(change, kept, q_tail),
-                                stats_quantile(change, kept, 1 - q_tail)};
+    double *scratch = calloc(n_a > n_b ? n_a : n_b, sizeof *scratch);
+    if (!scratch) return out;
+    stats_sort(a, n_a);
+    stats_sort(b, n_b);
+    struct side x = {a, n_a, scratch, 0}, y = {b, n_b, scratch, 1};
+    for (uint32_t r = 0; r < ROUNDS; r++) {
+        double before = resample(&x, q, seed, r), after = resample(&y, q, seed, r);
+        if (before > 0) change[kept++] = after / before - 1;
     }
     free(scratch);
-    free(change);
-    return out;
+    if (!kept) return out;
+    double beyond = tail(n_a < n_b ? n_a : n_b);
+    stats_sort(change, kept);
+    return (struct interval){true, stats_quantile(change, kept, beyond),
+                             stats_quantile(change, kept, 1 - beyond)};
 }

@@ -39,18 +39,17 @@ struct summary_stat hdr_stat(const struct hdr *h);
 /* Least squares of y over x: the slope and its t value (0 for fewer than 3 points or no spread). */
 void stats_slope(const double *x, const double *y, size_t n, double *slope, double *t);
 
-/* 95 % bootstrap interval of the difference mean(b) - mean(a), as a share of mean(a), by resampling each
- * side. */
+/* 95 % bootstrap interval of f(b) / f(a) - 1 by resampling each side: f is the quantile q, or the mean
+ * (STATS_MEAN). Not known with fewer than two values on a side. */
 struct interval {
     bool known;
     double low, high;
 };
+#define STATS_MEAN (-1.0)
 
-/* statistic over a resample; scratch holds n values and may be reordered */
-typedef double stats_statistic(double *scratch, size_t n, double q);
-stats_statistic stats_mean, stats_at; /* stats_at: the quantile q */
+/* Sorts both. */
+struct interval stats_bootstrap(double *a, size_t n_a, double *b, size_t n_b, double q, uint64_t seed);
 
-struct interval stats_bootstrap(const double *a, size_t n_a, const double *b, size_t n_b, stats_statistic *f,
-                                double q, uint64_t seed);
+double stats_mean(const double *v, size_t n);
 
 #endif
