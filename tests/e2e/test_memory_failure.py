@@ -11,7 +11,8 @@ import threading
 import time
 
 import pytest
-from harness import BINARY, CACHE, PATIENCE, ROOT, SANITIZED, Server, environment, events
+from harness import BINARY, CACHE, PATIENCE, ROOT, SANITIZED, Server, environment, events, run
+from mock import Mock
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="a sanitizer has an allocator of its own")
 
@@ -152,3 +153,26 @@ def test_requests_fail_but_the_server_does_not(shim, tiny_model, every):
         assert [server.post(path, body).status for path, body in REQUESTS] == right
         server.wait_idle()
         server.healthy()
+
+
+def test_bench_serve(shim, tmp_path):
+    """The load generator: one line, or a report without what could not be had."""
+    with Mock(ttft=1, tpot=0.2) as mock:
+
+        def measure(at=None):
+            args = ["bench", "serve", mock.url, "--workload", "chat", "--turns", "2", "--think-time", "0", "--concurrency", "2",
+                    "--requests", "4", "--output-tokens", "3", "--input-tokens", "10", "--interval", "0.02"]
+            for kind in ("json", "csv", "html"):
+                args += [f"--{kind}", str(tmp_path / f"report.{kind}")]
+            return run(*args, env={"LD_PRELOAD": str(shim), **({"FAIL_AT": str(at)} if at else {})})
+
+        done = measure()
+        n = int(re.search(r"allocations: (\d+)", done.stderr)[1])
+        assert done.returncode == 0 and n > 100
+        failed = 0
+        for at in range(1, n, max(1, n // 25)):
+            done = measure(at)
+            assert done.returncode in (0, 1, 2), (at, done)
+            failed += done.returncode != 0
+            assert not done.returncode or len(done.stderr.splitlines()) == 1 and "memory" in done.stderr, (at, done.stderr)
+        assert failed > 5
