@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "load/progress.h"
+#include "load/ticker.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ struct runner {
     size_t n_ok, n_failed, n_refused_in_row;
     struct sample pending; /* the sample that waits for the server's figures */
     uint64_t next_sample_us;
-    struct progress progress;
+    struct ticker ticker;
     struct error *err;
     int rc;
 };
@@ -198,7 +198,7 @@ static void on_answer(void *user, struct answer *a) {
     r->n_active--;
     if (r->recording) keep_record(r, f, a);
     if (a->outcome != OUTCOME_CANCELED) judge_server(r, a);
-    if (r->recording) progress_note(&r->progress, a, f->record.due_us + r->start_us);
+    if (r->recording) ticker_note(&r->ticker, a, f->record.due_us + r->start_us);
     f->session = NULL;
     f->next = r->free;
     r->free = f;
@@ -349,7 +349,7 @@ static int loop(struct runner *r) {
         if (!r->n_active && !r->n_heap && r->next_arrival_us == UINT64_MAX) break;
         if (r->recording && clock_us() >= r->next_sample_us) rc = start_sample(r);
         if (!rc) rc = client_wait(r->client, until(r), r->err);
-        if (r->recording) progress_show(&r->progress, r->n_active, client_events(r->client), false);
+        if (r->recording) ticker_show(&r->ticker, r->n_active, client_events(r->client), false);
     }
     if (r->stopping || rc) stop_sending(r);
     if (r->run->lost || rc) client_cancel_all(r->client);
@@ -395,11 +395,11 @@ static int record_run(struct runner *r) {
     r->n_ok = r->n_failed = r->n_refused_in_row = 0;
     double cpu = process_seconds();
     begin(r, 0, c->n_sessions, closed ? c->concurrency : c->max_active, c->duration_s);
-    progress_start(&r->progress, c->progress, c->title,
-                   c->n_sessions * (uint64_t)workload_turns(&r->workload, 0), c->duration_s);
+    ticker_start(&r->ticker, c->progress, c->title, c->n_sessions * (uint64_t)workload_turns(&r->workload, 0),
+                 c->duration_s);
     int rc = r->rc ? r->rc : loop(r);
     r->run->client_cpu_s = process_seconds() - cpu;
-    progress_show(&r->progress, 0, client_events(r->client), true);
+    ticker_show(&r->ticker, 0, client_events(r->client), true);
     if (!rc && !r->run->lost) rc = last_sample(r);
     return rc;
 }

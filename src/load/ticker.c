@@ -1,4 +1,4 @@
-#include "load/progress.h"
+#include "load/ticker.h"
 
 #include "base/clock.h"
 
@@ -6,34 +6,34 @@
 
 #define EVERY_US 500000
 
-void progress_start(struct progress *p, FILE *out, const char *title, uint64_t total, double duration_s) {
-    *p = (struct progress){.out = out, .title = title, .total = total, .duration_s = duration_s};
+void ticker_start(struct ticker *p, FILE *out, const char *title, uint64_t total, double duration_s) {
+    *p = (struct ticker){.out = out, .title = title, .total = total, .duration_s = duration_s};
     p->start_us = p->last_us = clock_us();
 }
 
-void progress_note(struct progress *p, const struct answer *a, uint64_t due_us) {
+void ticker_note(struct ticker *p, const struct answer *a, uint64_t due_us) {
     p->n++;
     p->n_failed += a->outcome != OUTCOME_OK && a->outcome != OUTCOME_CANCELED;
     if (a->first_us > due_us)
-        p->recent_ms[p->n_recent++ % PROGRESS_RECENT] = (double)(a->first_us - due_us) / 1000;
+        p->recent_ms[p->n_recent++ % TICKER_RECENT] = (double)(a->first_us - due_us) / 1000;
 }
 
-static double recent_median(const struct progress *p) {
-    double sorted[PROGRESS_RECENT];
-    size_t n = p->n_recent < PROGRESS_RECENT ? p->n_recent : PROGRESS_RECENT;
+static double recent_median(const struct ticker *p) {
+    double sorted[TICKER_RECENT];
+    size_t n = p->n_recent < TICKER_RECENT ? p->n_recent : TICKER_RECENT;
     memcpy(sorted, p->recent_ms, n * sizeof *sorted);
     stats_sort(sorted, n);
     return stats_quantile(sorted, n, 0.5);
 }
 
-static double share_done(const struct progress *p, double passed_s) {
+static double share_done(const struct ticker *p, double passed_s) {
     double by_count = p->total ? (double)p->n / (double)p->total : 0;
     double by_time = p->duration_s > 0 ? passed_s / p->duration_s : 0;
     double share = by_count > by_time ? by_count : by_time;
     return share > 1 ? 1 : share;
 }
 
-void progress_show(struct progress *p, size_t active, uint64_t events, bool last) {
+void ticker_show(struct ticker *p, size_t active, uint64_t events, bool last) {
     uint64_t now = clock_us();
     if (!p->out) return;
     if (last) {
