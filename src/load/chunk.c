@@ -20,20 +20,22 @@ static void space(struct cursor *c) {
     while (c->p < c->end && (*c->p == ' ' || *c->p == '\n' || *c->p == '\t' || *c->p == '\r')) c->p++;
 }
 
-static char peek(struct cursor *c) {
+/* The next character that is no space. Most often there is none before it. */
+static inline char peek(struct cursor *c) {
+    if (__builtin_expect(c->p < c->end && (unsigned char)*c->p > ' ', 1)) return *c->p;
     space(c);
     if (c->p < c->end) return *c->p;
     c->bad = true;
     return 0;
 }
 
-static bool take(struct cursor *c, char want) {
+static inline bool take(struct cursor *c, char want) {
     if (peek(c) != want) return false;
     c->p++;
     return true;
 }
 
-static void expect(struct cursor *c, char want) {
+static inline void expect(struct cursor *c, char want) {
     if (!take(c, want)) c->bad = true;
 }
 
