@@ -6,6 +6,7 @@
 
 #define REQUESTS_LEAST 20
 #define T_LEAST        4
+#define UNSENT_SHARE   0.05
 
 static int by_due(const void *a, const void *b) {
     const struct record *const *x = a, *const *y = b;
@@ -74,4 +75,9 @@ out:
 void saturation_find(const struct run *runs, size_t n, struct summary *s) {
     for (size_t r = 0; r < n; r++)
         if (runs[r].n >= REQUESTS_LEAST && judge(&runs[r], s)) return;
+    double due = (double)(s->n_requests + s->n_canceled + s->n_unsent);
+    if ((double)s->n_unsent > UNSENT_SHARE * due)
+        snprintf(s->saturated, sizeof s->saturated,
+                 "%llu of the %.0f requests that were due were never sent, for want of a free stream",
+                 (unsigned long long)s->n_unsent, due);
 }

@@ -94,6 +94,10 @@ static void saturation(void **state) {
     assert_true(saturated(10, 120, &s));
     assert_non_null(strstr(s.saturated, "requests came at 10/s and were answered at 8.29/s"));
     assert_true(saturated(50, 200, &s));
+    struct record k = record(0, 100, 300, 5, 5);
+    struct run run = {.records = &k, .n = 1, .duration_s = 1, .sending_s = 1, .n_unsent = 9};
+    summarize(&run, 1, &(struct slo){0}, 0, true, &s);
+    assert_non_null(strstr(s.saturated, "9 of the 10 requests"));
 }
 
 /* Counters of the server: growth from the first look to the last, over runs, and not across a restart. */
