@@ -7,7 +7,6 @@
 #include "text/tokenizer_json.h"
 #include "weights/weights.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
