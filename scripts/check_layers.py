@@ -15,7 +15,8 @@ MAX_LINES = {"include/quire/quire.h": 249}
 
 # folder: (folders of src/, public headers, libraries) it may include besides itself and libc.
 ERROR, STATS, QUIRE = "quire/error.h", "quire/stats.h", "quire/quire.h"
-ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "fetch", "cli"}
+ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "fetch", "eval",
+       "cli"}
 LAYERS = {
     "base": (set(), {ERROR, STATS, QUIRE}, {"pthread"}),
     "text": ({"base"}, {ERROR}, {"jansson", "pcre2", "utf8proc"}),
@@ -28,6 +29,7 @@ LAYERS = {
     "serve": ({"base", "net", "text"}, {ERROR, STATS, QUIRE}, {"jansson", "pthread"}),
     "bench": ({"base", "kern", "weights"}, {ERROR}, {"pthread", "x86"}),
     "fetch": ({"base"}, {ERROR}, {"jansson", "curl", "openssl"}),
+    "eval": ({"base", "text"}, {ERROR, QUIRE}, {"jansson", "curl"}),
     "cli": (ALL, {ERROR, STATS, QUIRE}, {"jansson", "curl", "openssl", "pthread"}),
 }
 
