@@ -40,6 +40,10 @@ struct eval_remote {
     double timeout_s; /* of one request */
 };
 
+/* Asks the server for its models: the name that requests are to carry, malloc'd. QUIRE_ENOTFOUND when
+ * r->model is not one of them, QUIRE_EIO. */
+int eval_remote_open(const struct eval_remote *r, char **model, struct error *err);
+
 /* What all measurements have in common. Exactly one of local and remote is there. */
 struct eval_context {
     const char *model; /* name, for the report */
@@ -88,15 +92,18 @@ enum eval_normalize { EVAL_EXACT, EVAL_SPACES, EVAL_LOOSE };
 enum eval_extract { EVAL_WHOLE, EVAL_FIRST_LINE, EVAL_LAST_NUMBER };
 
 struct eval_tasks {
-    const char *file;
-    size_t limit; /* most lines; 0 = all */
-    bool chat;    /* prompts are messages of a user */
+    const char *file;      /* name, for messages */
+    struct eval_text text; /* its content */
+    size_t limit;          /* most lines; 0 = all */
+    bool chat;             /* prompts are messages of a user */
     double temperature;
     uint64_t seed;
     size_t max_tokens; /* of an answer whose line says nothing */
     enum eval_normalize normalize;
     enum eval_extract extract;
 };
+/* Reads the tasks and forgets them: what is wrong with the file is told before a model is loaded. */
+int eval_tasks_check(const struct eval_tasks *o, struct error *err);
 int eval_tasks(const struct eval_context *c, const struct eval_tasks *o, struct error *err);
 
 #define EVAL_MAX_CELLS 32 /* lengths, or depths */
@@ -109,6 +116,7 @@ struct eval_needle {
     bool chat;
     uint64_t seed;
 };
+size_t eval_needle_room(size_t length); /* tokens of a prompt of that length and its answer */
 int eval_needle(const struct eval_context *c, const struct eval_needle *o, struct error *err);
 
 /* Limits of the second result against the first. */
