@@ -138,11 +138,9 @@ static int land(struct flight *f, struct error *err) {
     struct ask *a = &f->asks[f->slots[f->first].ask];
     struct quire_event e = {0};
     while (e.finish == QUIRE_RUNNING) {
-        if (!quire_wait(s, &e, WAIT_US)) {
-            if (eval_stopped(f->c)) return EVAL_STOPPED;
-            continue;
-        }
-        if (!e.has_token || (e.finish == QUIRE_STOP && e.stop_token >= 0)) continue;
+        bool got = quire_wait(s, &e, WAIT_US);
+        if (e.finish == QUIRE_RUNNING && eval_stopped(f->c)) return EVAL_STOPPED;
+        if (!got || !e.has_token || (e.finish == QUIRE_STOP && e.stop_token >= 0)) continue;
         size_t n;
         const uint8_t *bytes = tokenizer_bytes(f->c->local->tokenizer, e.chosen.token, false, &n);
         buf_append(&a->text, bytes, n);

@@ -163,7 +163,7 @@ static struct stats_pair *pairs_of(const struct comparison *c, const struct figu
 /* In the unit of the threshold, up = worse. */
 static double worse_by(const struct figure *f, double difference) {
     double d = f->perplexity ? exp(difference) - 1 : difference;
-    return f->rises ? d : -d;
+    return f->rises ? d : 0 - d; /* never a negative zero */
 }
 
 static enum eval_verdict judge(const struct row *r) {

@@ -244,11 +244,11 @@ static int put_file(const char *path, const struct buf *text, struct error *err)
     return rc;
 }
 
-int items_write(struct items *s, void (*summary)(const struct items *s, struct json_out *j, void *ctx),
-                void *ctx, struct error *err) {
+static int write_result(struct items *s,
+                        void (*summary)(const struct items *s, struct json_out *j, void *ctx), void *ctx,
+                        struct error *err) {
     struct buf text = BUF_INIT;
     struct json_out j;
-    if (!s->json) return 0;
     json_out_init(&j, &text);
     json_out_obj(&j);
     json_out_key(&j, "format");
@@ -270,4 +270,16 @@ int items_write(struct items *s, void (*summary)(const struct items *s, struct j
         rc = error_set(err, QUIRE_EIO, "%s cannot be removed: %s", s->partial, strerror(errno));
     buf_free(&text);
     return rc;
+}
+
+int items_end(struct items *s, int rc, void (*summary)(const struct items *s, struct json_out *j, void *ctx),
+              void *ctx, struct error *err) {
+    struct error later;
+    if (!s->json) return rc;
+    if (!s->n_done) {
+        unlink(s->partial);
+        return rc;
+    }
+    int written = write_result(s, summary, ctx, rc < 0 ? &later : err);
+    return rc >= 0 && written ? written : rc;
 }

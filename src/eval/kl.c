@@ -119,10 +119,6 @@ static void summary(const struct items *s, struct json_out *j, void *ctx) {
 }
 
 static void print(const struct kl_run *r, const struct kl_figures *f, const struct eval_kl *o, FILE *out) {
-    if (!r->items.n_done) {
-        fprintf(out, "nothing was measured\n");
-        return;
-    }
     fprintf(out, "%-12s %s, %zu tokens\n", "text", o->windows.text.name, r->w->tokens.n);
     fprintf(out, "%-12s %zu of %zu, context %zu, %.0f tokens scored\n", "windows", r->items.n_done,
             r->items.n, r->w->context, f->n);
@@ -142,25 +138,26 @@ static void print(const struct kl_run *r, const struct kl_figures *f, const stru
 
 /* ---- run ---- */
 
-static int report(struct kl_run *r, const struct eval_kl *o, const struct eval_context *c,
+/* rc: what the run returned. */
+static int report(struct kl_run *r, const struct eval_kl *o, const struct eval_context *c, int rc,
                   struct error *err) {
     struct kl_figures f = {0};
+    struct error later, *e = rc < 0 ? &later : err;
     size_t n_first = 0;
     while (n_first < r->items.n && r->items.items[n_first].done) n_first++;
-    int rc = o->save ? kl_file_finish(&r->file, o->save, n_first, err) : 0;
-    if (!rc && o->reference) rc = figures_of(&r->items, &f, err);
+    int more = o->save ? kl_file_finish(&r->file, o->save, n_first, e) : figures_of(&r->items, &f, e);
     if (o->save) {
         f.n = items_sum(&r->items, TOKENS);
         f.own = perplexity_of(f.n, items_sum(&r->items, NLL), items_sum(&r->items, NLL_SQUARES));
     }
-    print(r, &f, o, c->out);
-    return rc ? rc : items_write(&r->items, summary, &f, err);
+    if (r->items.n_done && !more) print(r, &f, o, c->out);
+    if (rc >= 0 && more) rc = more;
+    return items_end(&r->items, rc, summary, &f, err);
 }
 
 int eval_kl(const struct eval_context *c, const struct eval_kl *o, struct error *err) {
     struct windows w;
     struct kl_run r = {.w = &w};
-    struct error later;
     if (!o->save == !o->reference)
         return error_set(err, QUIRE_EINVAL, "one of --save FILE and --reference FILE is needed");
     int rc = windows_make(&w, c->local->tokenizer, &o->windows, err);
@@ -181,8 +178,7 @@ int eval_kl(const struct eval_context *c, const struct eval_kl *o, struct error 
                                 .note = o->save ? NULL : note,
                                 .user = &r};
         rc = score_windows(&job, err);
-        int written = report(&r, o, c, rc < 0 ? &later : err);
-        if (rc >= 0 && written) rc = written;
+        rc = report(&r, o, c, rc, err);
     }
     items_free(&r.items);
     kl_file_close(&r.file);

@@ -272,7 +272,6 @@ size_t eval_needle_room(size_t length) {
 
 int eval_needle(const struct eval_context *c, const struct eval_needle *o, struct error *err) {
     struct needle_run r = {.c = c, .o = o};
-    struct error later;
     int rc = check(c, o, err);
     if (!rc) rc = make_cells(&r, err);
     if (!rc)
@@ -282,9 +281,8 @@ int eval_needle(const struct eval_context *c, const struct eval_needle *o, struc
         bar_start(&r.bar, "needles", r.items.n_done, r.items.n);
         rc = asks_answer(c, r.asks, r.n_asks, answered, &r, err);
         bar_end(&r.bar);
-        print(&r);
-        int written = items_write(&r.items, summary, &r, rc < 0 ? &later : err);
-        if (rc >= 0 && written) rc = written;
+        if (r.items.n_done) print(&r);
+        rc = items_end(&r.items, rc, summary, &r, err);
     }
     for (size_t i = 0; r.cells && i < r.n; i++) buf_free(&r.cells[i].prompt);
     for (size_t i = 0; r.asks && i < r.n_asks; i++) buf_free(&r.asks[i].text);

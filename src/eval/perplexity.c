@@ -32,10 +32,6 @@ static void summary(const struct items *s, struct json_out *j, void *ctx) {
 
 static void print(const struct items *s, const struct windows *w, const struct eval_text *text, FILE *out) {
     struct perplexity p = perplexity_of(items_sum(s, 0), items_sum(s, 1), items_sum(s, 2));
-    if (!s->n_done) {
-        fprintf(out, "nothing was measured\n");
-        return;
-    }
     fprintf(out, "%-12s %s, %zu tokens\n", "text", text->name, w->tokens.n);
     if (w->stride)
         fprintf(out, "%-12s %zu of %zu, context %zu, stride %zu\n", "windows", s->n_done, s->n, w->context,
@@ -50,16 +46,14 @@ static void print(const struct items *s, const struct windows *w, const struct e
 int eval_perplexity(const struct eval_context *c, const struct eval_perplexity *o, struct error *err) {
     struct windows w;
     struct items s = {0};
-    struct error later;
     int rc = windows_make(&w, c->local->tokenizer, o, err);
     if (rc) return rc;
     rc = items_open(&s, c, "perplexity", COLUMNS, 3, w.n, items_model(c), windows_setup(&w), err);
     if (!rc) {
         struct score_job job = {.c = c, .w = &w, .items = &s, .done = put, .note = note, .user = &s};
         rc = score_windows(&job, err);
-        print(&s, &w, &o->text, c->out);
-        int written = items_write(&s, summary, NULL, rc < 0 ? &later : err);
-        if (rc >= 0 && written) rc = written;
+        if (s.n_done) print(&s, &w, &o->text, c->out);
+        rc = items_end(&s, rc, summary, NULL, err);
     }
     items_free(&s);
     windows_free(&w);

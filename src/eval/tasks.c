@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHOICES, CORRECT, CORRECT_NORMALIZED, CHOSEN, N_COLUMNS };
-static const char *const COLUMNS[] = {"choices", "correct", "correct_normalized", "chosen"};
+enum { CHOICES, CORRECT, CORRECT_NORMALIZED, CHOSEN, LOGPROB, N_COLUMNS };
+static const char *const COLUMNS[] = {"choices", "correct", "correct_normalized", "chosen", "logprob"};
 
 struct tasks_run {
     const struct eval_context *c;
@@ -107,6 +107,7 @@ static void judge_choices(const struct task *t, const struct ask *asks, double *
     v[CORRECT] = best == t->right;
     v[CORRECT_NORMALIZED] = best_normalized == t->right;
     v[CHOSEN] = (double)best;
+    v[LOGPROB] = asks[t->right].logprob;
 }
 
 static int judge_answer(const struct eval_tasks *o, const struct task *t, const struct ask *a, double *v,
@@ -200,10 +201,6 @@ static void print_row(FILE *out, const char *what, double right, double n) {
 static void print(const struct tasks_run *r) {
     struct accuracy m = accuracy_of(&r->items, true), e = accuracy_of(&r->items, false);
     FILE *out = r->c->out;
-    if (!r->items.n_done) {
-        fprintf(out, "nothing was measured\n");
-        return;
-    }
     fprintf(out, "%s: %zu of %zu tasks\n\n%-22s %6s %10s\n", r->o->file, r->items.n_done, r->items.n, "",
             "tasks", "right");
     print_row(out, "multiple choice", m.correct, m.n);
@@ -231,7 +228,6 @@ int eval_tasks_check(const struct eval_tasks *o, struct error *err) {
 
 int eval_tasks(const struct eval_context *c, const struct eval_tasks *o, struct error *err) {
     struct tasks_run r = {.c = c, .o = o};
-    struct error later;
     int rc = task_file_read(o->file, o->text.data, o->text.len, o->limit, &r.file, err);
     if (!rc)
         rc = items_open(&r.items, c, "tasks", COLUMNS, N_COLUMNS, r.file.n, items_model(c),
@@ -242,9 +238,8 @@ int eval_tasks(const struct eval_context *c, const struct eval_tasks *o, struct 
         bar_start(&r.bar, "tasks", r.items.n_done, r.items.n);
         rc = asks_answer(c, r.asks, r.n_asks, answered, &r, err);
         bar_end(&r.bar);
-        print(&r);
-        int written = items_write(&r.items, summary, NULL, rc < 0 ? &later : err);
-        if (rc >= 0 && written) rc = written;
+        if (r.items.n_done) print(&r);
+        rc = items_end(&r.items, rc, summary, NULL, err);
     }
     for (size_t i = 0; r.asks && i < r.n_asks; i++) buf_free(&r.asks[i].text);
     free(r.asks);
