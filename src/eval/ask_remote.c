@@ -168,7 +168,7 @@ static int parse(struct slot *s, const char *where, json_t **root, struct error 
     if (s->result)
         return error_set(err, QUIRE_EIO, "%s: no answer from the server: %s", where,
                          *s->why ? s->why : curl_easy_strerror(s->result));
-    *root = json_loadb(s->answer.data ? s->answer.data : "", s->answer.len, 0, NULL);
+    *root = json_loadb(s->answer.data ? s->answer.data : "", s->answer.len, JSON_ALLOW_NUL, NULL);
     const char *text = json_string_value(json_object_get(json_object_get(*root, "error"), "message"));
     if (status == 200 && *root) return 0;
     json_decref(*root);
