@@ -71,7 +71,8 @@ static void set_sampling(struct law1_model *m, struct quire_request *q, uint64_t
     if (test_random(random, 2)) s->n_logprobs = (int)test_random(random, 6);
     if (test_random(random, 6) == 0) {
         s->n_prompt_logprobs = (int)test_random(random, 4);
-        s->first_prompt_logprob = test_random(random, (uint32_t)q->n_prompt);
+        uint64_t own = q->n_prompt;
+        s->first_prompt_logprob = test_random(&own, (uint32_t)q->n_prompt);
     }
     if (test_random(random, 10) == 0) s->max_tokens = 0;
     if (test_random(random, 5) == 0) s->min_tokens = test_random(random, (uint32_t)s->max_tokens + 1);
