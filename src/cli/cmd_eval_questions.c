@@ -68,17 +68,15 @@ static int choice_of(const char *value, const char *const *names) {
 
 static int read_tasks(struct eval_run *r, const struct eval_options *o, struct eval_tasks *job,
                       struct error *err) {
-    static const char *const normalize[] = {"none", "spaces", "loose"}, *const extract[] = {"whole",
-                                                                                            "first-line",
-                                                                                            "last-number"};
-    *job = (struct eval_tasks){.file = o->file,
-                               .limit = (size_t)o->limit,
-                               .chat = o->chat,
-                               .temperature = o->temperature,
-                               .seed = (uint64_t)o->task_seed,
-                               .max_tokens = (size_t)o->max_tokens,
-                               .normalize = (enum eval_normalize)choice_of(o->normalize, normalize),
-                               .extract = (enum eval_extract)choice_of(o->extract, extract)};
+    *job =
+        (struct eval_tasks){.file = o->file,
+                            .limit = (size_t)o->limit,
+                            .chat = o->chat,
+                            .temperature = o->temperature,
+                            .seed = (uint64_t)o->task_seed,
+                            .max_tokens = (size_t)o->max_tokens,
+                            .normalize = (enum eval_normalize)choice_of(o->normalize, EVAL_NORMALIZE_NAMES),
+                            .extract = (enum eval_extract)choice_of(o->extract, EVAL_EXTRACT_NAMES)};
     if (!o->file) return error_set(err, QUIRE_EINVAL, "--file TASKS.jsonl is needed");
     int rc = cli_read_file("--file", o->file, MAX_TASKS_MIB, &r->text, err);
     job->text = (struct eval_text){o->file, r->text.data ? r->text.data : "", r->text.len};
@@ -98,7 +96,7 @@ static int tasks(const char *argument, struct eval_options *o, const struct opti
     } else if (!rc && options_given(given, "model")) {
         rc = error_set(err, QUIRE_EINVAL, "--model names a server's model; it has no effect without a URL");
     } else if (!rc) {
-        rc = eval_run_open(&r, argument, o, given, 0, 0, err);
+        rc = eval_run_open(&r, argument, o, given, 0, NULL, 0, err);
     }
     if (!rc) rc = eval_tasks(&r.context, &job, err);
     eval_run_close(&r);
@@ -148,7 +146,8 @@ static int needle(const char *argument, struct eval_options *o, const struct opt
     for (size_t i = 0; i < job.n_lengths; i++)
         longest = size_max(longest, job.lengths[i] = (size_t)lengths[i]);
     rc = eval_run_text(&r, o->text, &job.text, err);
-    if (!rc) rc = eval_run_open(&r, argument, o, given, eval_needle_room(longest), NEEDLE_FLIGHT, err);
+    if (!rc)
+        rc = eval_run_open(&r, argument, o, given, eval_needle_room(longest), "lengths", NEEDLE_FLIGHT, err);
     job.chat = options_given(given, "chat") ? o->chat : r.local.chat_template != NULL;
     if (!rc) rc = eval_needle(&r.context, &job, err);
     eval_run_close(&r);

@@ -48,7 +48,7 @@ static int measure(bool kl, const char *argument, struct eval_options *o, const 
                        (long long)o->stride, (long long)o->context);
     if (!rc) rc = eval_run_text(&r, o->text, &job.windows.text, err);
     if (!rc)
-        rc = eval_run_open(&r, argument, o, given, (size_t)o->context,
+        rc = eval_run_open(&r, argument, o, given, (size_t)o->context, "context",
                            eval_in_flight((size_t)o->context, (size_t)o->engine.max_num_batched_tokens), err);
     if (!rc && quire_info(r.model.engine)->max_model_len < (size_t)o->context)
         rc = error_set(err, QUIRE_EINVAL, "--context is %lld, more than --max-model-len %zu",

@@ -45,16 +45,19 @@ static int check_result(const struct eval_options *o, struct error *err) {
 }
 
 int eval_run_open(struct eval_run *r, const char *argument, struct eval_options *o,
-                  const struct options_state *given, size_t max_model_len, size_t max_num_seqs,
-                  struct error *err) {
+                  const struct options_state *given, size_t max_model_len, const char *flag,
+                  size_t max_num_seqs, struct error *err) {
     struct log log = {stderr, LOG_WARN};
     int rc = check_result(o, err);
     if (rc) return rc;
-    if (max_model_len && !options_given(given, "max-model-len"))
-        o->engine.max_model_len = (int64_t)max_model_len;
+    bool own_length = max_model_len && !options_given(given, "max-model-len");
+    if (own_length) o->engine.max_model_len = (int64_t)max_model_len;
     if (max_num_seqs && !options_given(given, "max-num-seqs")) o->engine.max_num_seqs = (int64_t)max_num_seqs;
     eval_hold_signals();
-    if ((rc = loaded_model_open(argument, &o->engine, &log, &r->model, err))) return rc;
+    if ((rc = loaded_model_open(argument, &o->engine, &log, &r->model, err)))
+        return own_length && err->param && !strcmp(err->param, "max-model-len")
+                   ? error_prefix(err, "--%s", flag)
+                   : rc;
     const struct model_text *t = &r->model.text;
     r->local =
         (struct eval_local){r->model.engine, t->tokenizer, t->chat_template, t->bos_token, t->eos_token};

@@ -19,11 +19,11 @@ size_t eval_common_rows(struct option *table);
 /* From here on SIGINT and SIGTERM end a measurement early, and it keeps what it has. */
 void eval_hold_signals(void);
 
-/* Opens the model in this process; max_model_len and max_num_seqs are for where the user has given none (0:
- * the engine's defaults). */
+/* Opens the model in this process; max_model_len, which comes from `flag`, and max_num_seqs are for where the
+ * user has given none (0: the engine's defaults). */
 int eval_run_open(struct eval_run *r, const char *argument, struct eval_options *o,
-                  const struct options_state *given, size_t max_model_len, size_t max_num_seqs,
-                  struct error *err);
+                  const struct options_state *given, size_t max_model_len, const char *flag,
+                  size_t max_num_seqs, struct error *err);
 /* A server instead: nothing is opened yet. Refuses flags that only a model in this process has. */
 int eval_run_remote(struct eval_run *r, const char *url, const struct eval_options *o,
                     const struct options_state *given, struct error *err);

@@ -90,6 +90,8 @@ int eval_kl(const struct eval_context *c, const struct eval_kl *o, struct error 
 
 enum eval_normalize { EVAL_EXACT, EVAL_SPACES, EVAL_LOOSE };
 enum eval_extract { EVAL_WHOLE, EVAL_FIRST_LINE, EVAL_LAST_NUMBER };
+/* Their names: what --normalize and --extract take. */
+extern const char *const EVAL_NORMALIZE_NAMES[3], *const EVAL_EXTRACT_NAMES[3];
 
 struct eval_tasks {
     const char *file;      /* name, for messages */

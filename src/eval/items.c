@@ -128,21 +128,22 @@ static int write_item(struct items *s, size_t i, struct error *err) {
 
 /* Starts with what is there already, under another name until it is whole. */
 static int start_journal(struct items *s, struct error *err) {
-    char path[4096];
+    struct buf path = BUF_INIT;
     json_t *root = first_line(s);
     char *head = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    int rc = head ? 0 : no_memory(err);
-    snprintf(path, sizeof path, "%s.new", s->partial);
-    if (!rc &&
-        (!(s->journal = fopen(path, "wb")) || fprintf(s->journal, "%s\n", head) < 0 || fflush(s->journal)))
-        rc = error_set(err, QUIRE_EINVAL, "--json %.200s: %s cannot be written: %s", s->json, path,
+    buf_printf(&path, "%s.new", s->partial);
+    int rc = head && buf_ok(&path) ? 0 : no_memory(err);
+    if (!rc && (!(s->journal = fopen(path.data, "wb")) || fprintf(s->journal, "%s\n", head) < 0 ||
+                fflush(s->journal)))
+        rc = error_set(err, QUIRE_EINVAL, "--json %.200s: %.200s cannot be written: %s", s->json, path.data,
                        strerror(errno));
     for (size_t i = 0; !rc && i < s->n; i++)
         if (s->items[i].done) rc = write_item(s, i, err);
-    if (!rc && rename(path, s->partial))
+    if (!rc && rename(path.data, s->partial))
         rc = error_set(err, QUIRE_EIO, "%s cannot be written: %s", s->partial, strerror(errno));
     free(head);
     json_decref(root);
+    buf_free(&path);
     return rc;
 }
 

@@ -45,9 +45,9 @@ int items_open(struct items *s, const struct eval_context *c, const char *kind, 
 int items_put(struct items *s, size_t i, const double *values, float *detail, size_t n_detail,
               struct error *err);
 double items_sum(const struct items *s, size_t column); /* over the items that are done */
-/* The end of a run that returned rc: with items, writes the result file if there is to be one, and drops the journal when
- * all are done; without any, leaves no file. Returns rc, or the error of writing where rc was none. summary: adds fields
- * to an open object. */
+/* The end of a run that returned rc: with items, writes the result file if there is to be one, and drops the
+ * journal when all are done; without any, leaves no file. Returns rc, or the error of writing where rc was
+ * none. summary: adds fields to an open object. */
 int items_end(struct items *s, int rc, void (*summary)(const struct items *s, struct json_out *j, void *ctx),
               void *ctx, struct error *err);
 void items_free(struct items *s);

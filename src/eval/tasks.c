@@ -15,6 +15,9 @@
 enum { CHOICES, CORRECT, CORRECT_NORMALIZED, CHOSEN, LOGPROB, N_COLUMNS };
 static const char *const COLUMNS[] = {"choices", "correct", "correct_normalized", "chosen", "logprob"};
 
+const char *const EVAL_NORMALIZE_NAMES[3] = {"none", "spaces", "loose"};
+const char *const EVAL_EXTRACT_NAMES[3] = {"whole", "first-line", "last-number"};
+
 struct tasks_run {
     const struct eval_context *c;
     const struct eval_tasks *o;
@@ -209,14 +212,12 @@ static void print(const struct tasks_run *r) {
 }
 
 static json_t *setup_of(const struct eval_tasks *o, const char *text, size_t len) {
-    static const char *const normalize[] = {"none", "spaces", "loose"}, *const extract[] = {"whole",
-                                                                                            "first-line",
-                                                                                            "last-number"};
     char hash[33];
     hash_hex(hash128_bulk(text, len), hash);
     return json_pack("{s:s, s:b, s:f, s:I, s:I, s:s, s:s}", "tasks", hash, "chat", o->chat, "temperature",
                      o->temperature, "seed", (json_int_t)o->seed, "max_tokens", (json_int_t)o->max_tokens,
-                     "normalize", normalize[o->normalize], "extract", extract[o->extract]);
+                     "normalize", EVAL_NORMALIZE_NAMES[o->normalize], "extract",
+                     EVAL_EXTRACT_NAMES[o->extract]);
 }
 
 int eval_tasks_check(const struct eval_tasks *o, struct error *err) {

@@ -1,6 +1,7 @@
 /* Reading tasks, and when an answer counts. */
 #include "eval/match.h"
 #include "eval/task_file.h"
+#include "util/alloc_fail.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,6 +82,29 @@ static void bad_lines_are_named(void **state) {
     refused(deep, QUIRE_EFORMAT, "nested too deep");
 }
 
+static void read_with_failures(void *ctx) {
+    const char *text = ctx;
+    struct task_file f;
+    struct error err = {0};
+    struct buf out = BUF_INIT;
+    int rc = task_file_read("t.jsonl", text, strlen(text), 0, &f, &err);
+    if (rc) {
+        assert_int_equal(rc, QUIRE_ENOMEM);
+        assert_non_null(strstr(err.text, "memory"));
+        return;
+    }
+    match_normalize(f.list[0].prompt, EVAL_LOOSE, &out);
+    if (buf_ok(&out)) assert_string_equal(out.data, "long word");
+    buf_free(&out);
+    task_file_free(&f);
+}
+
+static void memory_may_run_out(void **state) {
+    char text[] = "{\"prompt\": \"A long word\", \"choices\": [\"x\", \"yy\"], \"answer\": 1}\n"
+                  "{\"id\": 7, \"prompt\": \"b\", \"answer\": [\"c\", \"d\"], \"stop\": [\".\"]}";
+    assert_true(alloc_fail_each(read_with_failures, text) > 3);
+}
+
 /* SQuAD's normalisation (tests/golden/eval_golden.py). */
 static void loose_is_squads(void **state) {
     FILE *f = fopen(TEST_DATA "/eval/normalize.txt", "r");
@@ -134,6 +158,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_files),
         cmocka_unit_test(bad_lines_are_named),
+        cmocka_unit_test(memory_may_run_out),
         cmocka_unit_test(loose_is_squads),
         cmocka_unit_test(parts_of_answers),
     };
