@@ -11,7 +11,8 @@
 #define AT(member)    offsetof(struct eval_options, member)
 #define MAX_TASKS_MIB 1024
 #define MAX_LENGTH    (1 << 24)
-#define NEEDLE_FLIGHT 4 /* prompts are long; a few under way are enough */
+#define TASKS_FLIGHT  8 /* sequences at a time: KV memory is taken for each */
+#define NEEDLE_FLIGHT 4 /* these are long */
 
 static const struct option task_rows[] = {
     {"file", OPTION_STRING, AT(file), "Tasks", "FILE", NULL, 0, 0, NULL, NULL,
@@ -96,7 +97,7 @@ static int tasks(const char *argument, struct eval_options *o, const struct opti
     } else if (!rc && options_given(given, "model")) {
         rc = error_set(err, QUIRE_EINVAL, "--model names a server's model; it has no effect without a URL");
     } else if (!rc) {
-        rc = eval_run_open(&r, argument, o, given, 0, NULL, 0, err);
+        rc = eval_run_open(&r, argument, o, given, 0, NULL, TASKS_FLIGHT, err);
     }
     if (!rc) rc = eval_tasks(&r.context, &job, err);
     eval_run_close(&r);
