@@ -39,10 +39,6 @@ def result(tmp_path, kind, *args, name="result.json", **k):
     return out, json.loads(path.read_text())
 
 
-def strip(text):
-    return re.sub(r"\s+", " ", text)
-
-
 # ---- perplexity ----
 
 
@@ -56,11 +52,12 @@ def test_perplexity_is_that_of_transformers(tmp_path, tiny_f32, row):
 
 
 def test_perplexity_of_the_default_model(tmp_path, default_model):
-    """Beside transformers with the weights dequantized, and llama-perplexity, on the whole built-in text."""
+    """On the whole built-in text, beside llama-perplexity, and beside transformers with the weights dequantized: products
+    with quantized weights have 8-bit inputs here, which alone is 0.0027 nats of KL divergence."""
     row = GOLDEN["SmolLM2-135M-Instruct.Q4_1.gguf"]["rows"][0]
     out, r = result(tmp_path, "perplexity", default_model, "--dtype", "float32")
     assert r["summary"]["windows"] == row["windows"] == 11
-    assert r["summary"]["perplexity"] == pytest.approx(row["perplexity"], rel=5e-3)
+    assert r["summary"]["perplexity"] == pytest.approx(row["perplexity"], rel=1e-2)
     assert r["summary"]["perplexity"] == pytest.approx(GOLDEN["llama-perplexity"]["perplexity"], rel=5e-3)
     assert r["summary"]["error"] == pytest.approx(GOLDEN["llama-perplexity"]["error"], rel=5e-3)
     assert f"{r['summary']['perplexity']:.4f} +/- {r['summary']['error']:.4f}" in out
@@ -435,3 +432,14 @@ def test_server_that_dies(tmp_path, tiny_model):
 def test_no_progress_bar_without_a_terminal(tiny_model):
     done = run("eval", "perplexity", tiny_model, *SHORT)
     assert done.returncode == 0 and "[" not in done.stderr and "\r" not in done.stderr
+
+
+def test_help_and_docs():
+    known = set()
+    for kind in ("perplexity", "kl", "tasks", "needle", "compare"):
+        done = run("eval", kind, "--help")
+        assert done.returncode == 0 and done.stdout.startswith(f"usage: quire eval {kind} ") and not done.stderr
+        known |= set(re.findall(r"--(?:\[no-\])?([\w-]+)", done.stdout))
+        assert f"quire eval {kind} " in (ROOT / "docs" / "eval.md").read_text()
+    for name in re.findall(r"`--([a-z][\w-]+)", (ROOT / "docs" / "eval.md").read_text()):
+        assert name == "help" or name in known, name
