@@ -43,7 +43,8 @@ static int check_scores(const struct quire_request *r, struct error *err) {
                            "first_prompt_logprob is %zu, the prompt has %zu tokens", s->first_prompt_logprob,
                            r->n_prompt);
     if (s->n_prompt_logprobs < 0 && (s->first_prompt_logprob || r->score_reader))
-        return error_param(err, QUIRE_EINVAL, s->first_prompt_logprob ? "first_prompt_logprob" : "score_reader",
+        return error_param(err, QUIRE_EINVAL,
+                           s->first_prompt_logprob ? "first_prompt_logprob" : "score_reader",
                            "prompt_logprobs must be asked for");
     return 0;
 }

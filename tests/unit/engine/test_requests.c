@@ -380,8 +380,8 @@ static void see_score(void *ctx, size_t position, const float *logits, size_t n_
     s->logprob[position] = (float)(logits[s->tokens[position]] - log(sum));
 }
 
-/* From a position on: what is before it may come from the prefix cache, what comes is the same in every bit, and
- * each distribution is shown once. */
+/* From a position on: what is before it may come from the prefix cache, what comes is the same in every bit,
+ * and each distribution is shown once. */
 static void test_scores_from_a_position(void **state) {
     struct fixture *f = *state;
     uint32_t p[60];

@@ -156,10 +156,8 @@ static void parts_of_answers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_files),
-        cmocka_unit_test(bad_lines_are_named),
-        cmocka_unit_test(memory_may_run_out),
-        cmocka_unit_test(loose_is_squads),
+        cmocka_unit_test(good_files),         cmocka_unit_test(bad_lines_are_named),
+        cmocka_unit_test(memory_may_run_out), cmocka_unit_test(loose_is_squads),
         cmocka_unit_test(parts_of_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
