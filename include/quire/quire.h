@@ -152,14 +152,6 @@ struct quire_sampling {
     size_t n_bias;
 };
 
-/* Sees the whole distribution of every prompt token that is scored, for measurements: the logits [n_vocab] that predict
- * the token at `position`. Called on compute threads, for several positions at the same time and in any order, once
- * for each, before the stream's last event. It may not block, nor keep the logits. */
-struct quire_score_reader {
-    void (*read)(void *ctx, size_t position, const float *logits, size_t n_vocab);
-    void *ctx;
-};
-
 /* Called on the engine thread after a step that gave events to one or more streams of this waker: once a step. */
 struct quire_waker {
     void (*wake)(void *ctx);
@@ -180,8 +172,7 @@ struct quire_request {
     size_t n_first;    /* tokens of the first of two texts in the prompt; 0 = it is one text */
     const struct quire_constraint *constraint; /* NULL = none; destroyed by the engine */
     const struct quire_waker *waker;           /* must outlive the engine; may be NULL */
-    /* NULL = none; needs prompt log probabilities; must outlive the stream's last event */
-    const struct quire_score_reader *score_reader;
+    const struct quire_score_reader *score_reader; /* NULL = none; else include <quire/score.h> */
 };
 
 /* Everything pointed to but constraint->state and waker is copied. On success *out is the caller's until quire_close. On

@@ -5,6 +5,8 @@
 #include "base/size.h"
 #include "engine/engine.h"
 
+#include <quire/score.h>
+
 #include <stdlib.h>
 #include <string.h>
 

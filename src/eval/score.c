@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "base/size.h"
 
+#include <quire/score.h>
+
 #include <stdlib.h>
 #include <string.h>
 

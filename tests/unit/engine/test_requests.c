@@ -2,6 +2,8 @@
  * seeds, the prefix cache as a caller sees it. */
 #include "util_engine.h"
 
+#include <quire/score.h>
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
