@@ -14,8 +14,9 @@ MAX_FILE_LINES = 900
 MAX_LINES = {"include/quire/quire.h": 249}
 
 # folder: (folders of src/, public headers, libraries) it may include besides itself and libc.
-ERROR, STATS, QUIRE = "quire/error.h", "quire/stats.h", "quire/quire.h"
-ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "fetch", "load", "cli"}
+ERROR, STATS, QUIRE, SCORE = "quire/error.h", "quire/stats.h", "quire/quire.h", "quire/score.h"
+ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "fetch", "load", "eval",
+       "cli"}
 LAYERS = {
     "base": (set(), {ERROR, STATS, QUIRE}, {"pthread"}),
     "text": ({"base"}, {ERROR}, {"jansson", "pcre2", "utf8proc"}),
@@ -23,12 +24,13 @@ LAYERS = {
     "kern": ({"base"}, {ERROR}, {"x86"}),
     "backend": ({"base", "kern"}, {ERROR}, {"pthread"}),
     "model": ({"base", "weights", "backend"}, {ERROR}, set()),
-    "engine": ({"base", "model", "backend"}, {ERROR, STATS, QUIRE}, {"pthread"}),
+    "engine": ({"base", "model", "backend"}, {ERROR, STATS, QUIRE, SCORE}, {"pthread"}),
     "net": ({"base"}, {ERROR}, {"libevent", "openssl", "pthread"}),
     "serve": ({"base", "net", "text"}, {ERROR, STATS, QUIRE}, {"jansson", "pthread"}),
     "bench": ({"base", "kern", "weights"}, {ERROR}, {"pthread", "x86"}),
     "fetch": ({"base"}, {ERROR}, {"jansson", "curl", "openssl"}),
     "load": ({"base"}, {ERROR}, {"jansson", "curl"}),
+    "eval": ({"base", "text"}, {ERROR, QUIRE, SCORE}, {"jansson", "curl"}),
     "cli": (ALL, {ERROR, STATS, QUIRE}, {"jansson", "curl", "openssl", "pthread"}),
 }
 

@@ -143,6 +143,7 @@ struct quire_sampling {
     bool include_stop; /* the matched stop string stays in the output; then nothing is ever held */
     int n_logprobs;        /* -1 = none, else the chosen token's and this many top ones */
     int n_prompt_logprobs; /* -1 = none, else for each prompt token */
+    size_t first_prompt_logprob; /* only from this position on; earlier ones may come from the prefix cache */
     const uint32_t *stop_token_ids;
     size_t n_stop_token_ids;
     const struct quire_str *stop;
@@ -171,6 +172,7 @@ struct quire_request {
     size_t n_first;    /* tokens of the first of two texts in the prompt; 0 = it is one text */
     const struct quire_constraint *constraint; /* NULL = none; destroyed by the engine */
     const struct quire_waker *waker;           /* must outlive the engine; may be NULL */
+    const struct quire_score_reader *score_reader; /* NULL = none; else include <quire/score.h> */
 };
 
 /* Everything pointed to but constraint->state and waker is copied. On success *out is the caller's until quire_close. On
@@ -213,7 +215,8 @@ int quire_poll(struct quire_stream *stream, struct quire_event *event);
 int quire_wait(struct quire_stream *stream, struct quire_event *event, uint64_t timeout_us);
 
 /* Scores of prompt tokens 1 … n_prompt - 1 (the first has none), complete once the first event has come (unless that is
- * an abort or failure): [0] is the prompt token itself, [1 .. *n) the top list. NULL if not asked for. */
+ * an abort or failure): [0] is the prompt token itself, [1 .. *n) the top list. NULL if not asked for, as positions
+ * before first_prompt_logprob are not. */
 const struct quire_logprob *quire_prompt_logprobs(const struct quire_stream *stream, size_t position, size_t *n);
 
 /* The vector, once the last event of a request for one has come and is QUIRE_STOP; else NULL. The stream's. */

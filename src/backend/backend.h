@@ -138,6 +138,9 @@ struct backend_ops {
     /* Work on host memory, spread over the host's compute threads: fn(ctx, item) for each item, in any order.
      */
     void (*host_run)(struct backend *b, size_t n_items, void (*fn)(void *ctx, size_t item), void *ctx);
+    /* The same over the rows of x [n_rows][width], which the host sees for the length of a call. */
+    void (*read_rows)(struct backend *b, const struct backend_buffer *x, size_t n_rows, size_t width,
+                      void (*fn)(void *ctx, size_t row, const float *values), void *ctx);
 
     /* ---- weights ---- */
     /* Bytes that matrix_load will take; 0 and err set when the format or shape is not supported. */

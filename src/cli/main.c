@@ -19,6 +19,7 @@ static const struct command commands[] = {
     {"pull", cmd_pull, "fetch a model into the cache, by a known name or its id on a hub"},
     {"inspect", cmd_inspect, "what is in a model file, and whether it is whole"},
     {"bench", cmd_bench, "measure this machine, or any server under load"},
+    {"eval", cmd_eval, "measure how good a model's answers are"},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -36,6 +36,19 @@ static int check_numbers(const struct quire_sampling *s, struct error *err) {
     return 0;
 }
 
+static int check_scores(const struct quire_request *r, struct error *err) {
+    const struct quire_sampling *s = &r->sampling;
+    if (s->first_prompt_logprob >= r->n_prompt)
+        return error_param(err, QUIRE_EINVAL, "first_prompt_logprob",
+                           "first_prompt_logprob is %zu, the prompt has %zu tokens", s->first_prompt_logprob,
+                           r->n_prompt);
+    if (s->n_prompt_logprobs < 0 && (s->first_prompt_logprob || r->score_reader))
+        return error_param(err, QUIRE_EINVAL,
+                           s->first_prompt_logprob ? "first_prompt_logprob" : "score_reader",
+                           "prompt_logprobs must be asked for");
+    return 0;
+}
+
 static int check_ids(const char *name, const uint32_t *ids, size_t n, size_t n_vocab, struct error *err) {
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= n_vocab)
@@ -137,5 +150,6 @@ int request_check(const struct stream_limits *l, const struct quire_request *r, 
     if ((rc = check_length(l, r, max_tokens, err))) return rc;
     if ((rc = check_ids("prompt", r->prompt, r->n_prompt, l->n_vocab, err))) return rc;
     if ((rc = check_numbers(&r->sampling, err))) return rc;
+    if ((rc = check_scores(r, err))) return rc;
     return check_lists(l, &r->sampling, err);
 }

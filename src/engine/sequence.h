@@ -29,7 +29,7 @@ struct sequence {
     uint32_t *tokens;     /* [max_len], the prompt first */
     size_t n_known;       /* prompt and output so far */
     size_t n_computed;    /* leading tokens whose K and V are in memory; < n_known while work is left */
-    size_t n_scored;      /* leading prompt positions whose log probabilities are known */
+    size_t n_scored;      /* leading prompt positions whose log probabilities are known, or not wanted */
     struct hash128 *keys; /* [1 + max_len / block_tokens]: root, then full blocks of known tokens */
     size_t n_full;        /* block keys known */
 

@@ -5,6 +5,8 @@
 #include "base/size.h"
 #include "engine/engine.h"
 
+#include <quire/score.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,6 +139,30 @@ static void sample_rows(struct quire_engine *e, size_t first, size_t n, struct b
     e->backend->ops->sample(e->backend, logits, n, e->spec.n_vocab, st->sample_rows, st->sample_results);
 }
 
+struct shown {
+    struct quire_engine *e;
+    size_t first;
+};
+
+static void show_score(void *ctx, size_t row, const float *logits) {
+    const struct shown *v = ctx;
+    const struct step_row *r = &v->e->step.rows[v->first + row];
+    const struct quire_score_reader *reader = stream_of(r->seq)->score_reader;
+    if (!r->score || !reader || !v->e->step.sample_results[row].finite) return;
+    reader->read(reader->ctx, r->position, logits, v->e->spec.n_vocab);
+}
+
+/* The distributions that somebody wants to see as a whole. */
+static void show_scores(struct quire_engine *e, size_t first, size_t n, struct backend_buffer *logits) {
+    bool wanted = false;
+    for (size_t i = first; i < first + n; i++) {
+        const struct step_row *r = &e->step.rows[i];
+        wanted |= r->score && stream_of(r->seq)->score_reader;
+    }
+    struct shown v = {e, first};
+    if (wanted) e->backend->ops->read_rows(e->backend, logits, n, e->spec.n_vocab, show_score, &v);
+}
+
 static void deliver_rows(struct quire_engine *e, size_t first, size_t n) {
     struct step *st = &e->step;
     uint64_t now = clock_us();
@@ -198,6 +224,7 @@ static uint64_t complete(struct quire_engine *e) {
         struct backend_buffer *logits = model_logits(e->model, first, n);
         logits_us += clock_us() - start;
         sample_rows(e, first, n, logits);
+        show_scores(e, first, n, logits);
         deliver_rows(e, first, n);
     }
     if (e->plan.pooling)

@@ -153,6 +153,7 @@ static void fill_sequence(struct quire_stream *s, const struct stream_limits *l,
     seq->priority = r->priority;
     seq->read_cache = !r->skip_prefix_cache && l->caching;
     seq->score_prompt = r->sampling.n_prompt_logprobs >= 0;
+    seq->n_scored = r->sampling.first_prompt_logprob ? r->sampling.first_prompt_logprob - 1 : 0;
     seq->tokens = at(s, p->tokens);
     memcpy(seq->tokens, r->prompt, r->n_prompt * sizeof *seq->tokens);
     seq->keys = at(s, p->keys);
@@ -190,6 +191,8 @@ int stream_create(const struct stream_limits *l, const struct quire_request *req
 
     const struct quire_sampling *q = &r->sampling;
     s->waker = r->waker;
+    s->score_reader = r->score_reader;
+    s->first_score = q->first_prompt_logprob;
     s->max_tokens = max_tokens;
     s->want_logprobs = q->n_logprobs >= 0;
     s->n_top = q->n_logprobs > 0 ? (size_t)q->n_logprobs : 0;

@@ -44,6 +44,8 @@ struct quire_stream {
     /* fixed */
     struct quire_engine *engine;
     const struct quire_waker *waker;
+    const struct quire_score_reader *score_reader; /* NULL = none */
+    size_t first_score;                            /* first prompt position whose score is wanted */
     uint32_t *stop_ids; /* tokens that end the output: sorted */
     size_t n_stop_ids, max_tokens, n_top, n_prompt_top;
     bool want_logprobs, include_stop, has_constraint, raw_vector;

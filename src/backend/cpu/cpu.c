@@ -120,6 +120,24 @@ static void cpu_host_run(struct backend *b, size_t n_items, void (*fn)(void *ctx
     pool_run(cpu_of(b)->pool, n_items, host_item, &j);
 }
 
+struct read_job {
+    void (*fn)(void *ctx, size_t row, const float *values);
+    void *ctx;
+    const float *x;
+    size_t width;
+};
+
+static void read_item(void *ctx, size_t item, size_t thread) {
+    const struct read_job *j = ctx;
+    j->fn(j->ctx, item, j->x + item * j->width);
+}
+
+static void cpu_read_rows(struct backend *b, const struct backend_buffer *x, size_t n_rows, size_t width,
+                          void (*fn)(void *ctx, size_t row, const float *values), void *ctx) {
+    struct read_job j = {.fn = fn, .ctx = ctx, .x = cpu_f32(x), .width = width};
+    pool_run(cpu_of(b)->pool, n_rows, read_item, &j);
+}
+
 static void cpu_close(struct backend *b) {
     if (!b) return;
     struct cpu_backend *c = cpu_of(b);
@@ -136,6 +154,7 @@ static const struct backend_ops CPU_OPS = {
     .download = cpu_download,
     .wait = cpu_wait,
     .host_run = cpu_host_run,
+    .read_rows = cpu_read_rows,
     .matrix_bytes = cpu_matrix_bytes,
     .matrix_load = cpu_matrix_load,
     .matrix_free = cpu_matrix_free,

@@ -593,11 +593,28 @@ static void count_item(void *ctx, size_t item) {
     ((unsigned char *)ctx)[item]++;
 }
 
+static void keep_row(void *ctx, size_t row, const float *values) {
+    memcpy((float *)ctx + row * WIDTH, values, WIDTH * sizeof *values);
+}
+
+static void rows_are_read(struct backend *b) {
+    uint64_t seed = 16;
+    float *x = random_floats(&seed, ROWS * WIDTH), seen[ROWS * WIDTH] = {0};
+    struct backend_buffer *buf = b->ops->buffer_alloc(b, ROWS * WIDTH * sizeof *x);
+    assert_non_null(buf);
+    b->ops->upload(b, buf, 0, x, ROWS * WIDTH * sizeof *x);
+    b->ops->read_rows(b, buf, ROWS, WIDTH, keep_row, seen);
+    assert_memory_equal(seen, x, sizeof seen);
+    b->ops->buffer_free(b, buf);
+    free(x);
+}
+
 static void host_work_and_buffers(void **state) {
     struct backend *b = backend_start("ref", 3);
     unsigned char seen[1000] = {0};
     b->ops->host_run(b, 1000, count_item, seen);
     for (size_t i = 0; i < 1000; i++) assert_int_equal(seen[i], 1);
+    rows_are_read(b);
     for (size_t bytes = 1; bytes < 8u << 20; bytes = bytes * 3 + 1) {
         struct backend_buffer *buf = b->ops->buffer_alloc(b, bytes);
         unsigned char *copy = malloc(bytes);

@@ -2,6 +2,9 @@
  * seeds, the prefix cache as a caller sees it. */
 #include "util_engine.h"
 
+#include <quire/score.h>
+
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -96,6 +99,9 @@ static void test_bad_values_are_named(void **state) {
     REFUSED(sampling.frequency_penalty, -3, "frequency_penalty", "-3");
     REFUSED(sampling.n_logprobs, 21, "logprobs", "20");
     REFUSED(sampling.n_prompt_logprobs, -2, "prompt_logprobs", NULL);
+    REFUSED(sampling.first_prompt_logprob, 4, "first_prompt_logprob", "4 tokens");
+    REFUSED(sampling.first_prompt_logprob, 3, "first_prompt_logprob", "prompt_logprobs must be asked for");
+    REFUSED(score_reader, &(struct quire_score_reader){0}, "score_reader", "prompt_logprobs");
     REFUSED(sampling.min_tokens, 5, "min_tokens", "max_tokens 4");
     q = good;
     q.prompt = bad_id;
@@ -362,6 +368,48 @@ static void test_prompt_scores_equal_generated_ones(void **state) {
     test_results_free(&scored, 1);
 }
 
+struct seen_scores {
+    float logprob[L]; /* of token[position], from the logits */
+    unsigned char times[L];
+    const uint32_t *tokens;
+};
+
+static void see_score(void *ctx, size_t position, const float *logits, size_t n_vocab) {
+    struct seen_scores *s = ctx;
+    double sum = 0;
+    for (size_t i = 0; i < n_vocab; i++) sum += exp(logits[i]);
+    s->times[position]++;
+    s->logprob[position] = (float)(logits[s->tokens[position]] - log(sum));
+}
+
+/* From a position on: what is before it may come from the prefix cache, what comes is the same in every bit,
+ * and each distribution is shown once. */
+static void test_scores_from_a_position(void **state) {
+    struct fixture *f = *state;
+    uint32_t p[60];
+    prompt_of(p, 60, 21);
+    struct seen_scores seen = {.tokens = p};
+    const struct quire_score_reader reader = {see_score, &seen};
+    struct quire_request q = {.prompt = p, .n_prompt = 60, .sampling = test_greedy(0)};
+    q.sampling.n_prompt_logprobs = 2;
+    struct test_result all = run(f, q);
+    for (size_t first = 0; first < 60; first = first * 3 + 1) {
+        memset(seen.times, 0, sizeof seen.times);
+        q.sampling.first_prompt_logprob = first;
+        q.score_reader = &reader;
+        struct test_result some = run(f, q);
+        if (first == 40) assert_true(some.usage.cached_tokens >= 32);
+        for (size_t i = 1; i < 60; i++) {
+            assert_int_equal(seen.times[i], i >= first);
+            if (i < first) continue;
+            assert_memory_equal(some.prompt + 3 * i, all.prompt + 3 * i, 3 * sizeof *all.prompt);
+            assert_float_equal(seen.logprob[i], all.prompt[3 * i].logprob, 1e-4);
+        }
+        test_results_free(&some, 1);
+    }
+    test_results_free(&all, 1);
+}
+
 static void test_only_what_is_asked_for(void **state) {
     struct fixture *f = *state;
     uint32_t p[5];
@@ -612,6 +660,7 @@ int main(void) {
         TEST(test_stop_strings),
         TEST(test_stop_string_waits_for_min_tokens),
         TEST(test_prompt_scores_equal_generated_ones),
+        TEST(test_scores_from_a_position),
         TEST(test_only_what_is_asked_for),
         TEST(test_seeds_and_choices),
         TEST(test_engine_seed),

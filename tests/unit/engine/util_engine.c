@@ -148,6 +148,10 @@ static void take_prompt(struct test_result *r, const struct quire_stream *s, con
     assert_null(quire_prompt_logprobs(s, 0, &n));
     for (size_t i = 1; i < r->n_prompt; i++) {
         const struct quire_logprob *p = quire_prompt_logprobs(s, i, &n);
+        if (i < q->sampling.first_prompt_logprob) {
+            assert_null(p);
+            continue;
+        }
         assert_non_null(p);
         assert_int_equal(n, r->n_prompt_entries);
         assert_int_equal(p[0].token, q->prompt[i]);

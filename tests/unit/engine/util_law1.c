@@ -69,7 +69,11 @@ static void set_sampling(struct law1_model *m, struct quire_request *q, uint64_t
         s->frequency_penalty = -0.5f + 0.01f * (float)test_random(random, 100);
     }
     if (test_random(random, 2)) s->n_logprobs = (int)test_random(random, 6);
-    if (test_random(random, 6) == 0) s->n_prompt_logprobs = (int)test_random(random, 4);
+    if (test_random(random, 6) == 0) {
+        s->n_prompt_logprobs = (int)test_random(random, 4);
+        uint64_t own = q->n_prompt;
+        s->first_prompt_logprob = test_random(&own, (uint32_t)q->n_prompt);
+    }
     if (test_random(random, 10) == 0) s->max_tokens = 0;
     if (test_random(random, 5) == 0) s->min_tokens = test_random(random, (uint32_t)s->max_tokens + 1);
     if (test_random(random, 2)) s->ignore_eos = true;
@@ -107,9 +111,9 @@ static void set_second_turn(struct law1_model *m, size_t i, uint64_t *random) {
     memcpy(prompt, q->prompt, q->n_prompt * sizeof *prompt);
     memcpy(prompt + q->n_prompt, r->tokens, r->n * sizeof *prompt);
     for (size_t k = n - n_new; k < n; k++) prompt[k] = 3 + test_random(random, (uint32_t)m->n_vocab - 3);
-    set_sampling(m, &m->requests[i], random);
     m->requests[i].prompt = prompt;
     m->requests[i].n_prompt = n;
+    set_sampling(m, &m->requests[i], random);
     m->requests[i].cache_salt = q->cache_salt;
 }
 
