@@ -1,6 +1,7 @@
 /* quire eval tasks, quire eval needle */
 #include "cli/eval_run.h"
 
+#include "base/files.h"
 #include "base/error.h"
 #include "base/size.h"
 
@@ -79,7 +80,7 @@ static int read_tasks(struct eval_run *r, const struct eval_options *o, struct e
                             .normalize = (enum eval_normalize)choice_of(o->normalize, EVAL_NORMALIZE_NAMES),
                             .extract = (enum eval_extract)choice_of(o->extract, EVAL_EXTRACT_NAMES)};
     if (!o->file) return error_set(err, QUIRE_EINVAL, "--file TASKS.jsonl is needed");
-    int rc = cli_read_file("--file", o->file, MAX_TASKS_MIB, &r->text, err);
+    int rc = file_read("--file", o->file, MAX_TASKS_MIB, &r->text, err);
     job->text = (struct eval_text){o->file, r->text.data ? r->text.data : "", r->text.len};
     return rc ? rc : eval_tasks_check(job, err);
 }

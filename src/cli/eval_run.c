@@ -1,5 +1,6 @@
 #include "cli/eval_run.h"
 
+#include "base/files.h"
 #include "base/error.h"
 
 #include <signal.h>
@@ -95,7 +96,7 @@ void eval_run_close(struct eval_run *r) {
 int eval_run_text(struct eval_run *r, const char *path, struct eval_text *out, struct error *err) {
     *out = eval_default_text();
     if (!path) return 0;
-    int rc = cli_read_file("--text", path, MAX_TEXT_MIB, &r->text, err);
+    int rc = file_read("--text", path, MAX_TEXT_MIB, &r->text, err);
     if (rc) return rc;
     *out = (struct eval_text){path, r->text.data ? r->text.data : "", r->text.len};
     return 0;

@@ -7,7 +7,7 @@
  *   ask_local.c, ask_remote.c    questions to a model in this process or to a server
  *   tasks.c, task_file.c, match.c    multiple choice and exact match
  *   needle.c             a sentence to be found in a long text
- *   items.c              what was measured, item by item: kept, resumed, written
+ *   results.c            what was measured, item by item: kept, resumed, written
  *   compare.c            two results, paired
  *
  * Everything runs on the caller's thread; the engine's contract is all that is known of the model. */

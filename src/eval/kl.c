@@ -9,7 +9,7 @@
 
 struct kl_run {
     const struct windows *w;
-    struct items items;
+    struct results items;
     struct kl_file file;
 };
 
@@ -26,7 +26,7 @@ static void save_row(void *user, void *rows, size_t window, size_t row, const fl
 
 static int put_saved(void *user, const struct scored *s, struct error *err) {
     struct kl_run *r = user;
-    return items_put(&r->items, s->window, (double[]){(double)s->n, s->nll, s->nll_squares}, NULL, 0, err);
+    return results_put(&r->items, s->window, (double[]){(double)s->n, s->nll, s->nll_squares}, NULL, 0, err);
 }
 
 /* ---- comparing ---- */
@@ -60,12 +60,12 @@ static int put_compared(void *user, const struct scored *s, struct error *err) {
         v[REFERENCE_NLL] += (double)c[i].reference_nll;
         v[TOP1] += c[i].same_top;
     }
-    return items_put(&r->items, s->window, v, kl, s->n, err);
+    return results_put(&r->items, s->window, v, kl, s->n, err);
 }
 
 static void note(void *user, char *text, size_t cap) {
-    const struct items *s = &((struct kl_run *)user)->items;
-    snprintf(text, cap, "mean KL %.5f", items_sum(s, KL) / items_sum(s, TOKENS));
+    const struct results *s = &((struct kl_run *)user)->items;
+    snprintf(text, cap, "mean KL %.5f", results_sum(s, KL) / results_sum(s, TOKENS));
 }
 
 /* ---- figures ---- */
@@ -75,7 +75,7 @@ struct kl_figures {
     struct perplexity own, reference;
 };
 
-static int figures_of(const struct items *s, struct kl_figures *f, struct error *err) {
+static int figures_of(const struct results *s, struct kl_figures *f, struct error *err) {
     size_t n = 0, all = 0;
     for (size_t i = 0; i < s->n; i++) all += s->items[i].n_detail;
     double *kl = calloc(all + 1, sizeof *kl);
@@ -83,16 +83,16 @@ static int figures_of(const struct items *s, struct kl_figures *f, struct error 
     for (size_t i = 0; i < s->n; i++)
         for (size_t k = 0; k < s->items[i].n_detail; k++) kl[n++] = (double)s->items[i].detail[k];
     stats_sort(kl, n);
-    double tokens = items_sum(s, TOKENS), each = tokens > 0 ? 1 / tokens : 0;
+    double tokens = results_sum(s, TOKENS), each = tokens > 0 ? 1 / tokens : 0;
     *f = (struct kl_figures){.n = tokens,
-                             .mean = items_sum(s, KL) * each,
+                             .mean = results_sum(s, KL) * each,
                              .p50 = stats_quantile(kl, n, 0.5),
                              .p90 = stats_quantile(kl, n, 0.9),
                              .p99 = stats_quantile(kl, n, 0.99),
                              .max = stats_quantile(kl, n, 1),
-                             .top1 = items_sum(s, TOP1) * each,
-                             .own = perplexity_of(tokens, items_sum(s, NLL), items_sum(s, NLL_SQUARES)),
-                             .reference = perplexity_of(tokens, items_sum(s, REFERENCE_NLL), 0)};
+                             .top1 = results_sum(s, TOP1) * each,
+                             .own = perplexity_of(tokens, results_sum(s, NLL), results_sum(s, NLL_SQUARES)),
+                             .reference = perplexity_of(tokens, results_sum(s, REFERENCE_NLL), 0)};
     free(kl);
     return 0;
 }
@@ -102,7 +102,7 @@ static void put_figure(struct json_out *j, const char *name, double v) {
     json_out_f64(j, v);
 }
 
-static void summary(const struct items *s, struct json_out *j, void *ctx) {
+static void summary(const struct results *s, struct json_out *j, void *ctx) {
     const struct kl_figures *f = ctx;
     put_figure(j, "windows", (double)s->n_done);
     put_figure(j, "tokens", f->n);
@@ -147,12 +147,12 @@ static int report(struct kl_run *r, const struct eval_kl *o, const struct eval_c
     while (n_first < r->items.n && r->items.items[n_first].done) n_first++;
     int more = o->save ? kl_file_finish(&r->file, o->save, n_first, e) : figures_of(&r->items, &f, e);
     if (o->save) {
-        f.n = items_sum(&r->items, TOKENS);
-        f.own = perplexity_of(f.n, items_sum(&r->items, NLL), items_sum(&r->items, NLL_SQUARES));
+        f.n = results_sum(&r->items, TOKENS);
+        f.own = perplexity_of(f.n, results_sum(&r->items, NLL), results_sum(&r->items, NLL_SQUARES));
     }
     if (r->items.n_done && !more) print(r, &f, o, c->out);
     if (rc >= 0 && more) rc = more;
-    return items_end(&r->items, rc, summary, &f, err);
+    return results_end(&r->items, rc, summary, &f, err);
 }
 
 int eval_kl(const struct eval_context *c, const struct eval_kl *o, struct error *err) {
@@ -165,8 +165,8 @@ int eval_kl(const struct eval_context *c, const struct eval_kl *o, struct error 
     size_t n_vocab = quire_info(c->local->engine)->n_vocab;
     if (o->reference) rc = kl_file_open(o->reference, &w, n_vocab, &r.file, &w.n, err);
     if (!rc)
-        rc = items_open(&r.items, c, o->save ? "perplexity" : "kl", o->save ? SAVED : COMPARED,
-                        o->save ? 3 : N_COMPARED, w.n, items_model(c), windows_setup(&w), err);
+        rc = results_open(&r.items, c, o->save ? "perplexity" : "kl", o->save ? SAVED : COMPARED,
+                          o->save ? 3 : N_COMPARED, w.n, results_model(c), windows_setup(&w), err);
     if (!rc && o->save) rc = kl_file_create(o->save, &w, c, r.items.n_done, &r.file, err);
     if (!rc) {
         struct score_job job = {.c = c,
@@ -180,7 +180,7 @@ int eval_kl(const struct eval_context *c, const struct eval_kl *o, struct error 
         rc = score_windows(&job, err);
         rc = report(&r, o, c, rc, err);
     }
-    items_free(&r.items);
+    results_free(&r.items);
     kl_file_close(&r.file);
     windows_free(&w);
     return rc;

@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include "eval/ask.h"
 #include "eval/bar.h"
-#include "eval/items.h"
+#include "eval/results.h"
 #include "eval/windows.h"
 
 #include <inttypes.h>
@@ -39,7 +39,7 @@ struct needle_run {
     const struct eval_needle *o;
     struct cell *cells; /* [n] by length, depth, repeat */
     size_t n;
-    struct items items;
+    struct results items;
     struct ask *asks;
     size_t *cell; /* [n_asks] of each ask */
     size_t n_asks;
@@ -184,8 +184,8 @@ static int answered(void *user, size_t i, struct error *err) {
     char note[60];
     buf_free(text);
     buf_free(&c->prompt);
-    int rc = items_put(&r->items, r->cell[i], v, NULL, 0, err);
-    snprintf(note, sizeof note, "%.0f found", items_sum(&r->items, FOUND));
+    int rc = results_put(&r->items, r->cell[i], v, NULL, 0, err);
+    snprintf(note, sizeof note, "%.0f found", results_sum(&r->items, FOUND));
     bar_show(&r->bar, r->items.n_done, note);
     return rc;
 }
@@ -219,13 +219,13 @@ static void print(const struct needle_run *r) {
     }
     size_t n = r->items.n_done;
     fprintf(out, "\n\n%zu of %zu needles, %.1f %% found\n", n, r->items.n,
-            n ? 100 * items_sum(&r->items, FOUND) / (double)n : 0.0);
+            n ? 100 * results_sum(&r->items, FOUND) / (double)n : 0.0);
 }
 
-static void summary(const struct items *s, struct json_out *j, void *ctx) {
+static void summary(const struct results *s, struct json_out *j, void *ctx) {
     const struct needle_run *r = ctx;
     json_out_key(j, "found");
-    json_out_f64(j, s->n_done ? items_sum(s, FOUND) / (double)s->n_done : 0);
+    json_out_f64(j, s->n_done ? results_sum(s, FOUND) / (double)s->n_done : 0);
     json_out_key(j, "cells");
     json_out_arr(j);
     for (size_t l = 0; l < r->o->n_lengths; l++)
@@ -275,20 +275,20 @@ int eval_needle(const struct eval_context *c, const struct eval_needle *o, struc
     int rc = check(c, o, err);
     if (!rc) rc = make_cells(&r, err);
     if (!rc)
-        rc = items_open(&r.items, c, "needle", COLUMNS, N_COLUMNS, r.n, items_model(c), setup_of(o), err);
+        rc = results_open(&r.items, c, "needle", COLUMNS, N_COLUMNS, r.n, results_model(c), setup_of(o), err);
     if (!rc) rc = put_asks(&r, err);
     if (!rc) {
         bar_start(&r.bar, "needles", r.items.n_done, r.items.n);
         rc = asks_answer(c, r.asks, r.n_asks, answered, &r, err);
         bar_end(&r.bar);
         if (r.items.n_done) print(&r);
-        rc = items_end(&r.items, rc, summary, &r, err);
+        rc = results_end(&r.items, rc, summary, &r, err);
     }
     for (size_t i = 0; r.cells && i < r.n; i++) buf_free(&r.cells[i].prompt);
     for (size_t i = 0; r.asks && i < r.n_asks; i++) buf_free(&r.asks[i].text);
     free(r.cells);
     free(r.asks);
     free(r.cell);
-    items_free(&r.items);
+    results_free(&r.items);
     return rc;
 }

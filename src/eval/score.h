@@ -3,7 +3,7 @@
 #define EVAL_SCORE_H
 
 #include "eval/bar.h"
-#include "eval/items.h"
+#include "eval/results.h"
 #include "eval/windows.h"
 
 struct scored {
@@ -15,7 +15,7 @@ struct scored {
 struct score_job {
     const struct eval_context *c;
     const struct windows *w;
-    struct items *items;
+    struct results *items;
     size_t rows_bytes; /* memory that `read` gets for a window */
     /* Sees every scored distribution, on compute threads: `row` counts from the window's first scored token.
      * NULL = none. */

@@ -2,7 +2,7 @@
 #include "base/hash.h"
 #include "eval/ask.h"
 #include "eval/bar.h"
-#include "eval/items.h"
+#include "eval/results.h"
 #include "eval/match.h"
 #include "eval/task_file.h"
 #include "eval/windows.h"
@@ -22,7 +22,7 @@ struct tasks_run {
     const struct eval_context *c;
     const struct eval_tasks *o;
     struct task_file file;
-    struct items items;
+    struct results items;
     struct ask *asks;
     size_t *task; /* [n_asks] of each ask */
     size_t n_asks;
@@ -140,7 +140,7 @@ struct accuracy {
     double n, correct, normalized;
 };
 
-static struct accuracy accuracy_of(const struct items *s, bool choices) {
+static struct accuracy accuracy_of(const struct results *s, bool choices) {
     struct accuracy a = {0};
     for (size_t i = 0; i < s->n; i++) {
         const struct item *item = &s->items[i];
@@ -164,9 +164,9 @@ static int answered(void *user, size_t i, struct error *err) {
         judge_choices(task, &r->asks[i + 1 - task->n_choices], v);
     else
         rc = judge_answer(r->o, task, &r->asks[i], v, err);
-    if (!rc) rc = items_put(&r->items, t, v, NULL, 0, err);
+    if (!rc) rc = results_put(&r->items, t, v, NULL, 0, err);
     buf_free(&r->asks[i].text);
-    snprintf(note, sizeof note, "%.0f right", items_sum(&r->items, CORRECT));
+    snprintf(note, sizeof note, "%.0f right", results_sum(&r->items, CORRECT));
     bar_show(&r->bar, r->items.n_done, note);
     return rc;
 }
@@ -182,7 +182,7 @@ static void put_accuracy(struct json_out *j, const char *name, double right, dou
     json_out_f64(j, right / n);
 }
 
-static void summary(const struct items *s, struct json_out *j, void *ctx) {
+static void summary(const struct results *s, struct json_out *j, void *ctx) {
     struct accuracy m = accuracy_of(s, true), e = accuracy_of(s, false);
     json_out_key(j, "multiple_choice");
     json_out_f64(j, m.n);
@@ -231,8 +231,8 @@ int eval_tasks(const struct eval_context *c, const struct eval_tasks *o, struct 
     struct tasks_run r = {.c = c, .o = o};
     int rc = task_file_read(o->file, o->text.data, o->text.len, o->limit, &r.file, err);
     if (!rc)
-        rc = items_open(&r.items, c, "tasks", COLUMNS, N_COLUMNS, r.file.n, items_model(c),
-                        setup_of(o, o->text.data, o->text.len), err);
+        rc = results_open(&r.items, c, "tasks", COLUMNS, N_COLUMNS, r.file.n, results_model(c),
+                          setup_of(o, o->text.data, o->text.len), err);
     for (size_t i = 0; !rc && i < r.file.n; i++) r.items.items[i].id = r.file.list[i].id;
     if (!rc) rc = put_asks(&r, err);
     if (!rc) {
@@ -240,12 +240,12 @@ int eval_tasks(const struct eval_context *c, const struct eval_tasks *o, struct 
         rc = asks_answer(c, r.asks, r.n_asks, answered, &r, err);
         bar_end(&r.bar);
         if (r.items.n_done) print(&r);
-        rc = items_end(&r.items, rc, summary, NULL, err);
+        rc = results_end(&r.items, rc, summary, NULL, err);
     }
     for (size_t i = 0; r.asks && i < r.n_asks; i++) buf_free(&r.asks[i].text);
     free(r.asks);
     free(r.task);
-    items_free(&r.items);
+    results_free(&r.items);
     task_file_free(&r.file);
     return rc;
 }

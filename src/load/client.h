@@ -3,7 +3,7 @@
 #define LOAD_CLIENT_H
 
 #include "base/buf.h"
-#include "load/stats.h"
+#include "load/samples.h"
 
 #include <quire/error.h>
 

@@ -2,7 +2,7 @@
 #ifndef LOAD_COMPARE_H
 #define LOAD_COMPARE_H
 
-#include "load/stats.h"
+#include "load/samples.h"
 
 #include <quire/error.h>
 
@@ -34,7 +34,7 @@ enum basis { BASIS_NONE, BASIS_REPEATS, BASIS_REQUESTS };
 struct change {
     bool known;   /* both have the figure */
     double share; /* b / a - 1 */
-    struct interval interval;
+    struct stats_interval interval;
     enum basis basis;
     const char *verdict; /* "no difference", "better", "worse", "higher", "lower"; NULL without an interval */
 };

@@ -3,7 +3,7 @@
 #define LOAD_SUMMARY_H
 
 #include "load/run.h"
-#include "load/stats.h"
+#include "load/samples.h"
 
 struct slo { /* a request is good within all that are set; milliseconds, 0: not set */
     double ttft_ms, tpot_ms, e2e_ms;

@@ -1,4 +1,4 @@
-#include "eval/items.h"
+#include "eval/results.h"
 
 #include "base/error.h"
 
@@ -14,7 +14,7 @@ static int no_memory(struct error *err) {
     return error_set(err, QUIRE_ENOMEM, "out of memory for the results");
 }
 
-json_t *items_model(const struct eval_context *c) {
+json_t *results_model(const struct eval_context *c) {
     if (c->remote) return json_pack("{s:s, s:s}", "name", c->model, "url", c->remote->url);
     const struct quire_info *info = quire_info(c->local->engine);
     return json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", c->model, "family", info->family, "dtype",
@@ -23,7 +23,7 @@ json_t *items_model(const struct eval_context *c) {
 
 /* ---- the journal ---- */
 
-static json_t *first_line(const struct items *s) {
+static json_t *first_line(const struct results *s) {
     return json_pack("{s:s, s:O, s:O}", "kind", s->kind, "model", s->model, "setup", s->setup);
 }
 
@@ -43,7 +43,7 @@ static const char *difference(const json_t *a, const json_t *b) {
     return json_object_size(a) == json_object_size(b) ? NULL : "setup";
 }
 
-static int take_line(struct items *s, const char *line, size_t len, size_t number, struct error *err) {
+static int take_line(struct results *s, const char *line, size_t len, size_t number, struct error *err) {
     json_t *root = json_loadb(line, len, 0, NULL), *v = json_object_get(root, "v");
     const json_t *d = json_object_get(root, "d");
     json_int_t i =
@@ -60,14 +60,14 @@ static int take_line(struct items *s, const char *line, size_t len, size_t numbe
         for (size_t k = 0; !rc && k < n_detail; k++)
             detail[k] = (float)json_number_value(json_array_get(d, k));
         if (!rc)
-            rc = items_put(s, (size_t)i, values, detail, n_detail, err); /* no journal yet: memory only */
+            rc = results_put(s, (size_t)i, values, detail, n_detail, err); /* no journal yet: memory only */
     }
     json_decref(root);
     return rc;
 }
 
 /* A last line without its end was being written when the run ended: it does not count. */
-static int read_journal(struct items *s, struct error *err) {
+static int read_journal(struct results *s, struct error *err) {
     FILE *f = fopen(s->partial, "rb");
     char *line = NULL;
     size_t cap = 0, number = 0;
@@ -96,7 +96,7 @@ static int read_journal(struct items *s, struct error *err) {
     return rc;
 }
 
-static int write_item(struct items *s, size_t i, struct error *err) {
+static int write_item(struct results *s, size_t i, struct error *err) {
     struct buf text = BUF_INIT;
     struct json_out j;
     json_out_init(&j, &text);
@@ -127,7 +127,7 @@ static int write_item(struct items *s, size_t i, struct error *err) {
 }
 
 /* Starts with what is there already, under another name until it is whole. */
-static int start_journal(struct items *s, struct error *err) {
+static int start_journal(struct results *s, struct error *err) {
     struct buf path = BUF_INIT;
     json_t *root = first_line(s);
     char *head = root ? json_dumps(root, JSON_COMPACT) : NULL;
@@ -149,17 +149,18 @@ static int start_journal(struct items *s, struct error *err) {
 
 /* ---- items ---- */
 
-int items_open(struct items *s, const struct eval_context *c, const char *kind, const char *const *columns,
-               size_t n_columns, size_t n, json_t *model, json_t *setup, struct error *err) {
-    *s = (struct items){.kind = kind,
-                        .columns = columns,
-                        .n_columns = n_columns,
-                        .n = n,
-                        .model = model,
-                        .setup = setup,
-                        .json = c->json,
-                        .items = calloc(n + 1, sizeof *s->items),
-                        .ids = calloc(n + 1, sizeof *s->ids)};
+int results_open(struct results *s, const struct eval_context *c, const char *kind,
+                 const char *const *columns, size_t n_columns, size_t n, json_t *model, json_t *setup,
+                 struct error *err) {
+    *s = (struct results){.kind = kind,
+                          .columns = columns,
+                          .n_columns = n_columns,
+                          .n = n,
+                          .model = model,
+                          .setup = setup,
+                          .json = c->json,
+                          .items = calloc(n + 1, sizeof *s->items),
+                          .ids = calloc(n + 1, sizeof *s->ids)};
     if (!model || !setup || !s->items || !s->ids) return no_memory(err);
     for (size_t i = 0; i < n; i++) {
         snprintf(s->ids[i], sizeof s->ids[i], "%zu", i);
@@ -174,8 +175,8 @@ int items_open(struct items *s, const struct eval_context *c, const char *kind, 
     return rc ? rc : start_journal(s, err);
 }
 
-int items_put(struct items *s, size_t i, const double *values, float *detail, size_t n_detail,
-              struct error *err) {
+int results_put(struct results *s, size_t i, const double *values, float *detail, size_t n_detail,
+                struct error *err) {
     struct item *item = &s->items[i];
     memcpy(item->values, values, s->n_columns * sizeof *values);
     item->detail = detail;
@@ -185,14 +186,14 @@ int items_put(struct items *s, size_t i, const double *values, float *detail, si
     return s->journal ? write_item(s, i, err) : 0;
 }
 
-double items_sum(const struct items *s, size_t column) {
+double results_sum(const struct results *s, size_t column) {
     double sum = 0;
     for (size_t i = 0; i < s->n; i++)
         if (s->items[i].done) sum += s->items[i].values[column];
     return sum;
 }
 
-void items_free(struct items *s) {
+void results_free(struct results *s) {
     for (size_t i = 0; s->items && i < s->n; i++) free(s->items[i].detail);
     free(s->items);
     free(s->ids);
@@ -200,7 +201,7 @@ void items_free(struct items *s) {
     if (s->journal) fclose(s->journal);
     json_decref(s->model);
     json_decref(s->setup);
-    *s = (struct items){0};
+    *s = (struct results){0};
 }
 
 /* ---- the result file ---- */
@@ -215,7 +216,7 @@ static void put_object(struct json_out *j, const char *key, const json_t *value)
     free(text);
 }
 
-static void put_items(const struct items *s, struct json_out *j) {
+static void put_items(const struct results *s, struct json_out *j) {
     json_out_key(j, "items");
     json_out_arr(j);
     for (size_t i = 0; i < s->n; i++) {
@@ -245,8 +246,8 @@ static int put_file(const char *path, const struct buf *text, struct error *err)
     return rc;
 }
 
-static int write_result(struct items *s,
-                        void (*summary)(const struct items *s, struct json_out *j, void *ctx), void *ctx,
+static int write_result(struct results *s,
+                        void (*summary)(const struct results *s, struct json_out *j, void *ctx), void *ctx,
                         struct error *err) {
     struct buf text = BUF_INIT;
     struct json_out j;
@@ -273,8 +274,9 @@ static int write_result(struct items *s,
     return rc;
 }
 
-int items_end(struct items *s, int rc, void (*summary)(const struct items *s, struct json_out *j, void *ctx),
-              void *ctx, struct error *err) {
+int results_end(struct results *s, int rc,
+                void (*summary)(const struct results *s, struct json_out *j, void *ctx), void *ctx,
+                struct error *err) {
     struct error later;
     if (!s->json) return rc;
     if (!s->n_done) {

@@ -1,15 +1,8 @@
 /* Figures of many samples. Times are microseconds until they are shown. */
-#ifndef LOAD_STATS_H
-#define LOAD_STATS_H
+#ifndef LOAD_SAMPLES_H
+#define LOAD_SAMPLES_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-/* Quantile q in [0, 1] of ascending values, linear between neighbours (numpy's default): position q (n - 1).
- */
-double stats_quantile(const double *sorted, size_t n, double q);
-void stats_sort(double *values, size_t n);
+#include "base/stats.h"
 
 struct summary_stat {
     size_t n;
@@ -41,14 +34,10 @@ void stats_slope(const double *x, const double *y, size_t n, double *slope, doub
 
 /* 95 % bootstrap interval of f(b) / f(a) - 1 by resampling each side: f is the quantile q, or the mean
  * (STATS_MEAN). Not known with fewer than two values on a side. */
-struct interval {
-    bool known;
-    double low, high;
-};
 #define STATS_MEAN (-1.0)
 
 /* Sorts both. */
-struct interval stats_bootstrap(double *a, size_t n_a, double *b, size_t n_b, double q, uint64_t seed);
+struct stats_interval stats_bootstrap(double *a, size_t n_a, double *b, size_t n_b, double q, uint64_t seed);
 
 double stats_mean(const double *v, size_t n);
 

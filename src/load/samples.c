@@ -1,4 +1,4 @@
-#include "load/stats.h"
+#include "load/samples.h"
 
 #include "base/rng.h"
 #include "load/length.h"
@@ -6,23 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-void stats_sort(double *values, size_t n) {
-    if (n) qsort(values, n, sizeof *values, ascending);
-}
-
-double stats_quantile(const double *sorted, size_t n, double q) {
-    if (!n) return 0;
-    double at = q * (double)(n - 1);
-    size_t i = (size_t)at;
-    if (i + 1 >= n) return sorted[n - 1];
-    return sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]);
-}
 
 struct summary_stat stats_of(double *values, size_t n) {
     struct summary_stat s = {.n = n};
@@ -161,8 +144,8 @@ static double tail(size_t n) {
     return erfc(sqrt((double)n / f) * t / sqrt(2)) / 2;
 }
 
-struct interval stats_bootstrap(double *a, size_t n_a, double *b, size_t n_b, double q, uint64_t seed) {
-    struct interval out = {0};
+struct stats_interval stats_bootstrap(double *a, size_t n_a, double *b, size_t n_b, double q, uint64_t seed) {
+    struct stats_interval out = {0};
     double change[ROUNDS];
     size_t kept = 0;
     if (n_a < 2 || n_b < 2) return out;
@@ -179,6 +162,6 @@ struct interval stats_bootstrap(double *a, size_t n_a, double *b, size_t n_b, do
     if (!kept) return out;
     double beyond = tail(n_a < n_b ? n_a : n_b);
     stats_sort(change, kept);
-    return (struct interval){true, stats_quantile(change, kept, beyond),
-                             stats_quantile(change, kept, 1 - beyond)};
+    return (struct stats_interval){true, stats_quantile(change, kept, beyond),
+                                   stats_quantile(change, kept, 1 - beyond)};
 }

@@ -4,8 +4,8 @@
  * The journal, FILE.partial, has a line of JSON with `kind`, `model` and `setup`, then one for each item:
  * {"i": index, "v": [a number for each column], "d": [details]}. It is taken up only when its first line is
  * the same. The result file is described in docs/eval.md. */
-#ifndef EVAL_ITEMS_H
-#define EVAL_ITEMS_H
+#ifndef EVAL_RESULTS_H
+#define EVAL_RESULTS_H
 
 #include "base/json_out.h"
 #include "eval/eval.h"
@@ -22,7 +22,7 @@ struct item {
     size_t n_detail;
 };
 
-struct items {
+struct results {
     const char *kind;
     const char *const *columns; /* [n_columns] names of the values */
     size_t n_columns;
@@ -39,20 +39,22 @@ struct items {
 /* n items, ids 0 ... n - 1 unless the caller sets others. Takes model and setup (either may be NULL: out of
  * memory). With a result file: checks that it can be written, reads the journal if c->resume, and starts it.
  */
-int items_open(struct items *s, const struct eval_context *c, const char *kind, const char *const *columns,
-               size_t n_columns, size_t n, json_t *model, json_t *setup, struct error *err);
+int results_open(struct results *s, const struct eval_context *c, const char *kind,
+                 const char *const *columns, size_t n_columns, size_t n, json_t *model, json_t *setup,
+                 struct error *err);
 /* Item i has its values: counts it and writes it down. detail: malloc'd, taken over. */
-int items_put(struct items *s, size_t i, const double *values, float *detail, size_t n_detail,
-              struct error *err);
-double items_sum(const struct items *s, size_t column); /* over the items that are done */
+int results_put(struct results *s, size_t i, const double *values, float *detail, size_t n_detail,
+                struct error *err);
+double results_sum(const struct results *s, size_t column); /* over the items that are done */
 /* The end of a run that returned rc: with items, writes the result file if there is to be one, and drops the
  * journal when all are done; without any, leaves no file. Returns rc, or the error of writing where rc was
  * none. summary: adds fields to an open object. */
-int items_end(struct items *s, int rc, void (*summary)(const struct items *s, struct json_out *j, void *ctx),
-              void *ctx, struct error *err);
-void items_free(struct items *s);
+int results_end(struct results *s, int rc,
+                void (*summary)(const struct results *s, struct json_out *j, void *ctx), void *ctx,
+                struct error *err);
+void results_free(struct results *s);
 
 /* The strings of a model in this process or of a server. */
-json_t *items_model(const struct eval_context *c);
+json_t *results_model(const struct eval_context *c);
 
 #endif

@@ -2,7 +2,7 @@
  * definitions. */
 #include "base/rng.h"
 #include "load/length.h"
-#include "load/stats.h"
+#include "load/samples.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -91,14 +91,14 @@ static void bootstrap(void **state) {
         b[i] = 110 + i % 7;
         c[i] = 100 + (i + 3) % 7;
     }
-    struct interval up = stats_bootstrap(a, 40, b, 40, STATS_MEAN, 1);
+    struct stats_interval up = stats_bootstrap(a, 40, b, 40, STATS_MEAN, 1);
     assert_true(up.known && up.low > 0.08 && up.high < 0.11 && up.low < 10 / 103.0 && up.high > 10 / 103.0);
-    struct interval same = stats_bootstrap(a, 40, c, 40, STATS_MEAN, 1);
+    struct stats_interval same = stats_bootstrap(a, 40, c, 40, STATS_MEAN, 1);
     assert_true(same.known && same.low < 0 && same.high > 0);
     /* of the mean the interval is about t times the standard error of a difference */
     double width = up.high - up.low, sd = 2.0 / 103 * sqrt(2.0 / 40);
     assert_true(width > 3 * sd && width < 5 * sd);
-    struct interval median = stats_bootstrap(a, 40, b, 40, 0.5, 1);
+    struct stats_interval median = stats_bootstrap(a, 40, b, 40, 0.5, 1);
     assert_true(median.known && median.low > 0.05);
     assert_false(stats_bootstrap(a, 1, b, 40, STATS_MEAN, 1).known);
     /* of many values the resamples' quantiles are drawn from their distribution: as wide as by resampling */
@@ -113,14 +113,14 @@ static void bootstrap(void **state) {
         }
         memcpy(few_a, many_a, sizeof few_a);
         memcpy(few_b, many_b, sizeof few_b);
-        struct interval f = stats_bootstrap(few_a, 200, few_b, 200, quantiles[k], 1);
-        struct interval m = stats_bootstrap(many_a, 201, many_b, 201, quantiles[k], 1);
+        struct stats_interval f = stats_bootstrap(few_a, 200, few_b, 200, quantiles[k], 1);
+        struct stats_interval m = stats_bootstrap(many_a, 201, many_b, 201, quantiles[k], 1);
         assert_true(fabs((f.high - f.low) / (m.high - m.low) - 1) < 0.15);
         assert_true(fabs(f.low - m.low) < 0.2 * (f.high - f.low) &&
                     fabs(f.high - m.high) < 0.2 * (f.high - f.low));
     }
     /* three repeats are wide: the extremes of all resamples */
-    struct interval few =
+    struct stats_interval few =
         stats_bootstrap((double[]){100, 101, 102}, 3, (double[]){101, 102, 103}, 3, STATS_MEAN, 1);
     assert_true(few.known && few.low < 0 && few.high > 0.02);
 }
