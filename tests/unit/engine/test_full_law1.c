@@ -52,7 +52,7 @@ static void check_kind(unsigned type, unsigned window, enum quire_dtype dtype, c
                            .n_vocab = o.n_vocab,
                            .max_prompt = max_prompt,
                            .max_output = 200,
-                           .tight_blocks = window ? 40 : (max_prompt + 432) / 16 + 6,
+                           .tight_blocks = window ? 16 : (max_prompt + 432) / 16 + 6,
                            .kv_floats = 2 * 2 * 32,
                            .dtype = dtype,
                            .cpu = cpu};
