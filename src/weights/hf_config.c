@@ -174,8 +174,8 @@ static void find_family(struct hf_reader *r) {
     if (r->family) return;
     char known[HF_NAMES_BYTES];
     hf_family_names(known, sizeof known);
-    hf_fail(r, QUIRE_EUNSUPPORTED, "%s = \"%.64s\": known are %s", name ? "architectures" : "model_type",
-            name ? name : type, known);
+    hf_fail(r, QUIRE_EUNSUPPORTED, "%s = \"%.64s\": known are those of %s",
+            name ? "architectures" : "model_type", name ? name : type, known);
 }
 
 static void check_quantization(struct hf_reader *r) {

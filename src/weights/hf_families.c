@@ -323,11 +323,23 @@ const struct hf_family *hf_family(const char *architecture, const char *model_ty
     return NULL;
 }
 
+/* What an architecture's name has in front of "ForCausalLM", "Model", ... */
+static size_t stem(const char *architecture) {
+    const char *end = strstr(architecture, "For");
+    if (!end) end = strstr(architecture, "Model");
+    return end ? (size_t)(end - architecture) : strlen(architecture);
+}
+
 void hf_family_names(char *out, size_t size) {
     size_t n = 0;
+    const char *last = "";
     out[0] = '\0';
-    for (size_t i = 0; i < COUNT(FAMILIES) && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "", FAMILIES[i].architecture);
+    for (size_t i = 0; i < COUNT(FAMILIES) && n < size; i++) {
+        const char *name = FAMILIES[i].architecture;
+        bool again = stem(last) == stem(name) && !strncmp(last, name, stem(name));
+        last = name;
+        if (!again) n += (size_t)snprintf(out + n, size - n, "%s%.*s", i ? ", " : "", (int)stem(name), name);
+    }
 }
 
 /* Tables of keys that apply to a family; what an earlier one has overrides a later one's. */

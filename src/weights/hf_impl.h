@@ -59,8 +59,8 @@ struct hf_family {
 };
 
 const struct hf_family *hf_family(const char *architecture, const char *model_type);
-void hf_family_names(char *out, size_t size); /* for messages */
-#define HF_NAMES_BYTES 1024
+void hf_family_names(char *out, size_t size); /* "Llama, ...", for messages */
+#define HF_NAMES_BYTES 384
 const struct hf_key *hf_key(const struct hf_family *family, const char *name); /* NULL: unknown */
 /* Key i of those that apply; NULL at the end. */
 const struct hf_key *hf_key_at(const struct hf_family *family, size_t i);
