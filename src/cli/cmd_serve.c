@@ -31,8 +31,8 @@ static const struct option own_rows[] = {
      "The model, if not given as an argument."},
     {"runner", OPTION_CHOICE, AT(engine.runner), "Vectors", "RUNNER", "auto", 0, 0, "auto|generate|pooling",
      NULL,
-     "What to open the model for: text, or vectors and scores; auto is pooling for encoders and for files "
-     "that name a pooling type."},
+     "What to open the model for: text, or vectors and scores; auto is pooling for encoders, for models "
+     "that name a pooling type and for decoders without an output matrix."},
     {"task", OPTION_CHOICE, AT(task), "Vectors", "TASK", "auto", 0, 0,
      "auto|generate|embed|embedding|score|classify", NULL,
      "Older spelling of --runner: all but auto and generate are pooling."},

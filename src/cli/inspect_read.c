@@ -143,12 +143,12 @@ static struct inspect_sizes sizes_of_spec(const struct model_spec *s) {
 /* Whether there are kernels for every tensor, and what the weights take in memory. */
 static int plan_weights(struct inspection *i, struct error *err) {
     struct backend_cpu_options cpu = model_cpu_options(i->spec, 1, 1);
-    bool encoder = i->spec->encoder;
+    enum model_pooling pooling = model_default_pooling(i->spec, i->spec->encoder);
     struct model_options o = {.max_model_len = 1,
-                              .max_logit_rows = !encoder,
-                              .max_kept_rows = !encoder,
-                              .max_pool_rows = encoder,
-                              .pooling = encoder ? model_default_pooling(i->spec, true) : MODEL_POOL_NONE};
+                              .max_logit_rows = !pooling,
+                              .max_kept_rows = !pooling,
+                              .max_pool_rows = pooling != MODEL_POOL_NONE,
+                              .pooling = pooling};
     struct model_memory memory;
     struct backend *b = NULL;
     cpu.n_threads = 1;

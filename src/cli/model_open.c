@@ -278,6 +278,7 @@ static enum quire_pooling pooling_of(const char *name) {
 static int open_engine(struct loaded_model *m, const struct engine_options *o, struct log *log,
                        struct error *err) {
     const char *shown = NULL;
+    bool usual = !o->max_model_len && runner_of(o->runner) != QUIRE_RUNNER_GENERATE;
     struct quire_config c = {.weights = m->weights,
                              .token_bytes = &m->token_bytes,
                              .stop_tokens = m->stop_tokens,
@@ -286,7 +287,8 @@ static int open_engine(struct loaded_model *m, const struct engine_options *o, s
                              .pooling = pooling_of(o->pooling_type),
                              .matryoshka = o->matryoshka,
                              .dtype = dtype_of(o->dtype),
-                             .max_model_len = (size_t)o->max_model_len,
+                             .max_model_len =
+                                 usual ? weights_usual_tokens(m->weights) : (size_t)o->max_model_len,
                              .max_num_seqs = (size_t)o->max_num_seqs,
                              .max_num_batched_tokens = (size_t)o->max_num_batched_tokens,
                              .long_prefill_threshold = (size_t)o->long_prefill,
@@ -323,8 +325,12 @@ int loaded_model_open(const char *argument, const struct engine_options *o, stru
         out->token_bytes.n_vocab = tokenizer_n_vocab(out->tokenizer);
         out->bos = spelling(out->tokenizer, tokenizer_bos(out->tokenizer));
         out->eos = spelling(out->tokenizer, tokenizer_eos(out->tokenizer));
-        out->text = (struct model_text){out->tokenizer, out->chat_template, out->bos, out->eos,
-                                        weights_folder(out->weights) ? &out->sampling : NULL};
+        out->text = (struct model_text){out->tokenizer,
+                                        out->chat_template,
+                                        out->bos,
+                                        out->eos,
+                                        weights_folder(out->weights) ? &out->sampling : NULL,
+                                        weights_raw_scores(out->weights)};
         for (size_t i = 0; i < weights_n_notices(out->weights); i++)
             log_write(log, LOG_WARN, "%s", weights_notice(out->weights, i));
         rc = open_engine(out, o, log, err);

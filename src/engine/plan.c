@@ -63,6 +63,11 @@ static int resolve_pooling(const struct quire_config *c, const struct model_spec
     if (c->runner == QUIRE_RUNNER_GENERATE && spec->encoder)
         return error_param(err, QUIRE_EUNSUPPORTED, "runner",
                            "%s is an encoder: it makes vectors, not text (runner pooling)", spec->family);
+    if (c->runner == QUIRE_RUNNER_GENERATE && spec->headless)
+        return error_param(err, QUIRE_EUNSUPPORTED, "runner",
+                           "this %s model has no output matrix (lm_head): it makes vectors, not text (runner "
+                           "pooling)",
+                           spec->family);
     if (c->runner == QUIRE_RUNNER_GENERATE && c->pooling)
         return error_param(err, QUIRE_EINVAL, "pooling-type", "pooling-type needs runner pooling");
     if (c->runner == QUIRE_RUNNER_GENERATE) return 0;

@@ -183,7 +183,8 @@ static int describe(struct spec_reader *r, struct model_spec *out) {
                                .activation = r->family->activation,
                                .post_norms = r->family->post_norms,
                                .qk_norm_rows = r->family->qk_norm_rows,
-                               .tied_output = !weights_tensor(w, "output.weight")};
+                               .tied_output = !weights_tensor(w, "output.weight"),
+                               .headless = weights_headless(w)};
     r->rc = check_keys(r);
     read_sizes(r, out);
     if (r->rc) return r->rc;
@@ -213,7 +214,7 @@ int model_spec_read(const struct weights *w, struct model_spec *out, struct erro
 
 enum model_pooling model_default_pooling(const struct model_spec *s, bool wanted) {
     if (s->pooling) return s->pooling;
-    if (!s->encoder) return wanted ? MODEL_POOL_LAST : MODEL_POOL_NONE;
+    if (!s->encoder) return wanted || s->headless ? MODEL_POOL_LAST : MODEL_POOL_NONE;
     return s->n_labels ? MODEL_POOL_RANK : MODEL_POOL_CLS;
 }
 

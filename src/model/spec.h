@@ -77,6 +77,7 @@ struct model_spec {
     float embed_scale, logit_scale, residual_scale; /* 1 when unused */
     float attn_soft_cap, final_soft_cap;            /* 0 when unused */
     bool tied_output, post_norms;
+    bool headless;     /* a decoder whose matrix for logits is not there: it makes vectors only */
     bool qk_norm_rows; /* norms of queries and keys run over all heads of a row */
     bool encoder; /* rows attend to their whole sequence; blocks take the stream as it is, which is normalised
                      (LayerNorm) when they have been added. It has no logits */

@@ -103,6 +103,7 @@ int request_parse(enum request_kind kind, const char *body, size_t len, const st
     *out = (struct request){.kind = kind};
     arena_init(&out->arena, 4096, 0);
     set_defaults(out, limits->sampling);
+    out->raw_vectors = limits->raw_scores;
     struct request_parser p = {out, limits};
     int rc = json_in_object(body, len, &out->root, err);
     if (!rc) rc = parse_fields(&p, err);

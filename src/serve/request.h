@@ -40,6 +40,7 @@ struct model_sampling;
 struct request_limits {
     size_t n_vocab, max_model_len, max_logprobs;
     const struct model_sampling *sampling; /* NULL = as the API has it */
+    bool raw_scores;                       /* what use_activation false asks for is the preset */
 };
 
 struct request_prompt {

@@ -365,7 +365,9 @@ const struct request_field request_fields[] = {
     {"return_documents", REQUEST_RERANK, request_parse_return_documents, "boolean",
      "the text in each result; default true"},
     {"use_activation", POOL, request_parse_activation, "boolean",
-     "vectors of length 1, scores from 0 to 1 (default true); false gives the model's own numbers"},
+     "vectors of length 1, scores from 0 to 1 (default true, but as a cross-encoder's folder says); false "
+     "gives the "
+     "model's own numbers"},
     {"normalize", REQUEST_EMBEDDING, request_parse_activation, "boolean", "the same as use_activation"},
     {"tools", CHATS, request_parse_tools, "array",
      "shown to the model; calls come back as text in this version"},

@@ -108,7 +108,8 @@ static int prepare(struct serve *s, struct error *err) {
         (struct request_limits){.n_vocab = size_min(s->info->n_vocab, tokenizer_n_vocab(s->text.tokenizer)),
                                 .max_model_len = s->info->max_model_len,
                                 .max_logprobs = c->max_logprobs,
-                                .sampling = s->text.sampling};
+                                .sampling = s->text.sampling,
+                                .raw_scores = s->text.raw_scores && s->info->pooling == QUIRE_POOLING_RANK};
     s->started_unix_s = clock_unix_s();
     return workers_start(&s->workers, c->n_workers, c->max_connections, err);
 }

@@ -31,6 +31,7 @@ struct model_text {
         *chat_template;                    /* NULL: chat requests are refused with the flag that gives one */
     const char *bos_token, *eos_token;     /* spellings, NULL = none */
     const struct model_sampling *sampling; /* NULL = as the API has it */
+    bool raw_scores; /* requests that say nothing else get a cross-encoder's scores as they are */
 };
 
 struct serve_config {

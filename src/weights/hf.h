@@ -2,7 +2,8 @@
  * several by an index (model.safetensors.index.json). Their keys and tensors become those that GGUF has for
  * the same family, by tables: hf_families.c. What the tables do not name is refused, as are keys whose effect
  * would be lost. A tensor that GGUF has in one piece and the folder in several, or the other way round, is
- * described by its parts (tensor.h) and read from where it lies: nothing is copied.
+ * described by its parts (tensor.h) and read from where it lies: nothing is copied. What
+ * sentence-transformers puts beside an encoder is read too: hf_sentence.c.
  *
  * Code that a folder brings (auto_map) is never run, and is said to be left out. */
 #ifndef WEIGHTS_HF_H

@@ -9,7 +9,8 @@
 
 /* ---- single keys ---- */
 
-static bool is_neutral(const json_t *v) {
+bool hf_is_neutral(const json_t *v) {
+    if (!v) return true;
     if (json_is_string(v)) return !json_string_length(v);
     if (json_is_array(v)) return !json_array_size(v);
     if (json_is_object(v)) return !json_object_size(v);
@@ -61,7 +62,7 @@ static void read_key(struct hf_reader *r, const struct hf_key *k) {
     case HF_FLAG: hf_put_bool(r, k->key, k->name, hf_flag(r, r->config, k->name, k->preset != 0)); break;
     case HF_TEXT: check_text(r, k, v); break;
     case HF_NONE:
-        if (v && !is_neutral(v)) unsupported(r, k->name, v, "0, false or nothing");
+        if (!hf_is_neutral(v)) unsupported(r, k->name, v, "0, false or nothing");
         break;
     case HF_NUMBER: check_number(r, k, v); break;
     case HF_BIAS:
@@ -169,11 +170,12 @@ static void find_family(struct hf_reader *r) {
     if (!r->rc && !name && !type) hf_fail(r, QUIRE_EFORMAT, "architectures is missing");
     if (r->rc) return;
     r->family = hf_family(name, type);
+    r->bare = r->family && name && r->family->trunk && !strcmp(name, r->family->trunk);
     if (r->family) return;
     char known[HF_NAMES_BYTES];
     hf_family_names(known, sizeof known);
-    hf_fail(r, QUIRE_EUNSUPPORTED, "%s = \"%.64s\": known are %s", name ? "architectures" : "model_type",
-            name ? name : type, known);
+    hf_fail(r, QUIRE_EUNSUPPORTED, "%s = \"%.64s\": known are those of %s",
+            name ? "architectures" : "model_type", name ? name : type, known);
 }
 
 static void check_quantization(struct hf_reader *r) {
@@ -194,6 +196,41 @@ static void note_code(struct hf_reader *r) {
         "config.json: auto_map is ignored: no code of a model folder is ever run";
 }
 
+/* How many texts may have; the rest of the table is no text's. */
+static void read_positions(struct hf_reader *r) {
+    uint64_t preset = (uint64_t)hf_key(r->family, "max_position_embeddings")->preset;
+    uint64_t n = hf_size(r, r->config, "max_position_embeddings", 1, HF_MAX_LENGTH, preset), first = 0;
+    if (r->family->numbered_positions) first = 1 + hf_size(r, r->config, "pad_token_id", 0, HF_MAX_LENGTH, 1);
+    if (!r->rc && n <= first)
+        hf_fail(r, QUIRE_EFORMAT,
+                "max_position_embeddings = %u: must be more than %u, which pad_token_id takes away",
+                (unsigned)n, (unsigned)first);
+    r->first_position = (size_t)first;
+    hf_put_u64(r, "context_length", "max_position_embeddings", n - first);
+}
+
+/* Scores of cross-encoders go through a sigmoid, or are given as they are. */
+static void read_activation(struct hf_reader *r) {
+    const json_t *v = hf_get(hf_get(r->config, "sentence_transformers"), "activation_fn");
+    if (!v) v = hf_get(r->config, "sbert_ce_default_activation_function");
+    const char *name = json_string_value(v), *last = name ? strrchr(name, '.') : NULL;
+    if (!v || !r->family->head[0]) return;
+    last = last ? last + 1 : name;
+    r->w->raw_scores = last && !strcmp(last, "Identity");
+    if (!last || (!r->w->raw_scores && strcmp(last, "Sigmoid")))
+        hf_fail_value(r, QUIRE_EUNSUPPORTED, "sentence_transformers.activation_fn", v,
+                      "only torch's Identity and Sigmoid are supported");
+}
+
+static void read_decoder(struct hf_reader *r, size_t n_layers) {
+    if (hf_get(r->config, "head_dim"))
+        hf_put_u64(r, "attention.value_length", "head_dim",
+                   hf_size(r, r->config, "head_dim", 1, UINT32_MAX, 0));
+    read_windows(r, n_layers);
+    check_no_rope(r, n_layers);
+    hf_read_rope(r);
+}
+
 void hf_read_config(struct hf_reader *r) {
     const struct hf_key *k;
     r->config = r->top;
@@ -210,12 +247,10 @@ void hf_read_config(struct hf_reader *r) {
     size_t n_layers = (size_t)hf_size(r, r->config, "num_hidden_layers", 1, HF_MAX_LAYERS, 0);
     if (!r->rc && !n_layers) hf_fail(r, QUIRE_EFORMAT, "num_hidden_layers is missing");
     if (r->rc) return;
-    const json_t *head = hf_get(r->config, "head_dim");
-    if (head)
-        hf_put_u64(r, "attention.value_length", "head_dim",
-                   hf_size(r, r->config, "head_dim", 1, UINT32_MAX, 0));
-    read_windows(r, n_layers);
-    check_no_rope(r, n_layers);
-    hf_read_rope(r);
-    if (!r->rc) r->rc = weights_index_metas(r->w, r->err);
+    if (!r->family->encoder) {
+        read_decoder(r, n_layers);
+        return;
+    }
+    read_positions(r);
+    read_activation(r);
 }

@@ -9,38 +9,22 @@
 
 /* ---- keys ---- */
 
-static const struct hf_key STANDARD_KEYS[] = {
+/* Of every family. */
+static const struct hf_key COMMON_KEYS[] = {
     {"num_hidden_layers", HF_SIZE, "block_count", 0},
     {"hidden_size", HF_SIZE, "embedding_length", 0},
     {"intermediate_size", HF_SIZE, "feed_forward_length", 0},
     {"vocab_size", HF_SIZE, "vocab_size", 0},
     {"num_attention_heads", HF_SIZE, "attention.head_count", 0},
-    {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 0},
-    {"head_dim", HF_SIZE, "attention.key_length", 0},
-    {"rms_norm_eps", HF_REAL, "attention.layer_norm_rms_epsilon", 1e-6},
-    {"hidden_act", HF_TEXT, "silu swish", 0},
-    {"max_position_embeddings", HF_OWN, "context_length", 2048},
-    {"rope_theta", HF_OWN, "rope.freq_base", 10000},
-    {"rope_parameters", HF_OWN, NULL, 0},
-    {"rope_scaling", HF_OWN, NULL, 0},
-    {"partial_rotary_factor", HF_OWN, "rope.dimension_count", 0},
-    {"original_max_position_embeddings", HF_OWN, "rope.scaling.original_context_length", 0},
     {"tie_word_embeddings", HF_OWN, NULL, 0},
     {"architectures", HF_OWN, NULL, 0},
     {"model_type", HF_OWN, NULL, 0},
     {"quantization_config", HF_OWN, NULL, 0},
     {"auto_map", HF_OWN, NULL, 0},
-    {"attention_bias", HF_BIAS, "attn_q.bias", 0},
-    {"mlp_bias", HF_BIAS, "ffn_gate.bias", 0},
     {"is_encoder_decoder", HF_NONE, NULL, 0},
     {"add_cross_attention", HF_NONE, NULL, 0},
     {"cross_attention_hidden_size", HF_NONE, NULL, 0},
     {"pruned_heads", HF_NONE, NULL, 0},
-    {"rope_interleaved", HF_NONE, NULL, 0},
-    {"use_mrope", HF_NONE, NULL, 0},
-    {"lm_head_bias", HF_NONE, NULL, 0},
-    {"use_bidirectional_attention", HF_NONE, NULL, 0},
-    {"attention_dropout", HF_IGNORED, NULL, 0},
     {"attn_implementation", HF_IGNORED, NULL, 0},
     {"bad_words_ids", HF_IGNORED, NULL, 0},
     {"begin_suppress_tokens", HF_IGNORED, NULL, 0},
@@ -52,7 +36,6 @@ static const struct hf_key STANDARD_KEYS[] = {
     {"do_sample", HF_IGNORED, NULL, 0},
     {"dtype", HF_IGNORED, NULL, 0},
     {"early_stopping", HF_IGNORED, NULL, 0},
-    {"embd_pdrop", HF_IGNORED, NULL, 0},
     {"encoder_no_repeat_ngram_size", HF_IGNORED, NULL, 0},
     {"eos_token_id", HF_IGNORED, NULL, 0},
     {"exponential_decay_length_penalty", HF_IGNORED, NULL, 0},
@@ -60,35 +43,25 @@ static const struct hf_key STANDARD_KEYS[] = {
     {"forced_bos_token_id", HF_IGNORED, NULL, 0},
     {"forced_eos_token_id", HF_IGNORED, NULL, 0},
     {"id2label", HF_IGNORED, NULL, 0},
-    {"ignore_keys_at_rope_validation", HF_IGNORED, NULL, 0},
     {"initializer_range", HF_IGNORED, NULL, 0},
-    {"is_decoder", HF_IGNORED, NULL, 0},
-    {"is_llama_config", HF_IGNORED, NULL, 0},
     {"label2id", HF_IGNORED, NULL, 0},
     {"length_penalty", HF_IGNORED, NULL, 0},
     {"max_length", HF_IGNORED, NULL, 0},
-    {"max_sequence_length", HF_IGNORED, NULL, 0},
     {"min_length", HF_IGNORED, NULL, 0},
-    {"mlp_dropout", HF_IGNORED, NULL, 0},
     {"no_repeat_ngram_size", HF_IGNORED, NULL, 0},
     {"num_beam_groups", HF_IGNORED, NULL, 0},
     {"num_beams", HF_IGNORED, NULL, 0},
     {"num_return_sequences", HF_IGNORED, NULL, 0},
     {"output_attentions", HF_IGNORED, NULL, 0},
     {"output_hidden_states", HF_IGNORED, NULL, 0},
-    {"output_router_logits", HF_IGNORED, NULL, 0},
     {"output_scores", HF_IGNORED, NULL, 0},
     {"pad_token_id", HF_IGNORED, NULL, 0},
     {"prefix", HF_IGNORED, NULL, 0},
-    {"pretraining_tp", HF_IGNORED, NULL, 0}, /* cuts products into parts; they are the same */
     {"problem_type", HF_IGNORED, NULL, 0},
     {"remove_invalid_values", HF_IGNORED, NULL, 0},
     {"repetition_penalty", HF_IGNORED, NULL, 0},
-    {"resid_pdrop", HF_IGNORED, NULL, 0},
     {"return_dict", HF_IGNORED, NULL, 0},
     {"return_dict_in_generate", HF_IGNORED, NULL, 0},
-    {"router_aux_loss_coef", HF_IGNORED, NULL, 0},
-    {"router_jitter_noise", HF_IGNORED, NULL, 0}, /* in training only */
     {"sep_token_id", HF_IGNORED, NULL, 0},
     {"suppress_tokens", HF_IGNORED, NULL, 0},
     {"task_specific_params", HF_IGNORED, NULL, 0},
@@ -107,6 +80,61 @@ static const struct hf_key STANDARD_KEYS[] = {
     {"unsloth_version", HF_IGNORED, NULL, 0},
     {"use_bfloat16", HF_IGNORED, NULL, 0},
     {"use_cache", HF_IGNORED, NULL, 0},
+};
+
+static const struct hf_key DECODER_KEYS[] = {
+    {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 0},
+    {"head_dim", HF_SIZE, "attention.key_length", 0},
+    {"rms_norm_eps", HF_REAL, "attention.layer_norm_rms_epsilon", 1e-6},
+    {"hidden_act", HF_TEXT, "silu swish", 0},
+    {"max_position_embeddings", HF_OWN, "context_length", 2048},
+    {"rope_theta", HF_OWN, "rope.freq_base", 10000},
+    {"rope_parameters", HF_OWN, NULL, 0},
+    {"rope_scaling", HF_OWN, NULL, 0},
+    {"partial_rotary_factor", HF_OWN, "rope.dimension_count", 0},
+    {"original_max_position_embeddings", HF_OWN, "rope.scaling.original_context_length", 0},
+    {"attention_bias", HF_BIAS, "attn_q.bias", 0},
+    {"mlp_bias", HF_BIAS, "ffn_gate.bias", 0},
+    {"rope_interleaved", HF_NONE, NULL, 0},
+    {"use_mrope", HF_NONE, NULL, 0},
+    {"lm_head_bias", HF_NONE, NULL, 0},
+    {"use_bidirectional_attention", HF_NONE, NULL, 0},
+    {"attention_dropout", HF_IGNORED, NULL, 0},
+    {"embd_pdrop", HF_IGNORED, NULL, 0},
+    {"ignore_keys_at_rope_validation", HF_IGNORED, NULL, 0},
+    {"is_decoder", HF_IGNORED, NULL, 0},
+    {"is_llama_config", HF_IGNORED, NULL, 0},
+    {"max_sequence_length", HF_IGNORED, NULL, 0},
+    {"mlp_dropout", HF_IGNORED, NULL, 0},
+    {"output_router_logits", HF_IGNORED, NULL, 0},
+    {"pretraining_tp", HF_IGNORED, NULL, 0}, /* cuts products into parts; they are the same */
+    {"resid_pdrop", HF_IGNORED, NULL, 0},
+    {"router_aux_loss_coef", HF_IGNORED, NULL, 0},
+    {"router_jitter_noise", HF_IGNORED, NULL, 0}, /* in training only */
+};
+
+static const struct hf_key ENCODER_KEYS[] = {
+    {"layer_norm_eps", HF_REAL, "attention.layer_norm_epsilon", 1e-12},
+    {"hidden_act", HF_TEXT, "gelu", 0},
+    {"max_position_embeddings", HF_OWN, "context_length", 512},
+    {"type_vocab_size", HF_SIZE, "token_type_count", 2},
+    {"position_embedding_type", HF_TEXT, "absolute", 0},
+    {"is_decoder", HF_NONE, NULL, 0},
+    {"sentence_transformers", HF_OWN, NULL, 0},
+    {"sbert_ce_default_activation_function", HF_OWN, NULL, 0},
+    {"attention_probs_dropout_prob", HF_IGNORED, NULL, 0},
+    {"classifier_dropout", HF_IGNORED, NULL, 0},
+    {"directionality", HF_IGNORED, NULL, 0},
+    {"gradient_checkpointing", HF_IGNORED, NULL, 0},
+    {"hidden_dropout_prob", HF_IGNORED, NULL, 0},
+    {"model_max_length", HF_IGNORED, NULL, 0},
+    {"num_labels", HF_IGNORED, NULL, 0}, /* as the head's tensor has it */
+    {"output_past", HF_IGNORED, NULL, 0},
+    {"pooler_fc_size", HF_IGNORED, NULL, 0}, /* these five describe a pooler of BERT that was never used */
+    {"pooler_num_attention_heads", HF_IGNORED, NULL, 0},
+    {"pooler_num_fc_layers", HF_IGNORED, NULL, 0},
+    {"pooler_size_per_head", HF_IGNORED, NULL, 0},
+    {"pooler_type", HF_IGNORED, NULL, 0},
 };
 
 #define WINDOW_KEY(preset)                                                                                   \
@@ -229,76 +257,124 @@ static const struct hf_key GPT_OSS_KEYS[] = {
 
 /* ---- families ---- */
 
-#define FAMILY(a, m, f) .architecture = (a), .model_type = (m), .family = (f)
-#define KEYS(a)         .keys = (a), .n_keys = COUNT(a)
+#define FAMILY(a, t, m, f) .architecture = (a), .trunk = (t), .model_type = (m), .family = (f)
+#define KEYS(a)            .keys = (a), .n_keys = COUNT(a)
+#define ENCODER(a, m)      FAMILY(a, NULL, m, "bert"), .encoder = true
+#define ROBERTA_HEAD       .head = {"classifier.dense.", "classifier.out_proj."}
 
 static const struct hf_family FAMILIES[] = {
-    {FAMILY("LlamaForCausalLM", "llama", "llama")},
-    {FAMILY("MistralForCausalLM", "mistral", "llama"), KEYS(MISTRAL_KEYS), .windows = WINDOWS_ALL},
-    {FAMILY("MinistralForCausalLM", "ministral", "llama"), KEYS(MINISTRAL_KEYS), .windows = WINDOWS_ALL},
-    {FAMILY("MixtralForCausalLM", "mixtral", "llama"), KEYS(MIXTRAL_KEYS), .windows = WINDOWS_ALL},
-    {FAMILY("Qwen2ForCausalLM", "qwen2", "qwen2"), KEYS(QWEN2_KEYS), .windows = WINDOWS_UPPER,
+    {FAMILY("LlamaForCausalLM", "LlamaModel", "llama", "llama")},
+    {FAMILY("MistralForCausalLM", "MistralModel", "mistral", "llama"), KEYS(MISTRAL_KEYS),
+     .windows = WINDOWS_ALL},
+    {FAMILY("MinistralForCausalLM", "MinistralModel", "ministral", "llama"), KEYS(MINISTRAL_KEYS),
+     .windows = WINDOWS_ALL},
+    {FAMILY("MixtralForCausalLM", "MixtralModel", "mixtral", "llama"), KEYS(MIXTRAL_KEYS),
+     .windows = WINDOWS_ALL},
+    {FAMILY("Qwen2ForCausalLM", "Qwen2Model", "qwen2", "qwen2"), KEYS(QWEN2_KEYS), .windows = WINDOWS_UPPER,
      .window_switch = true},
-    {FAMILY("Qwen2MoeForCausalLM", "qwen2_moe", "qwen2moe"), KEYS(QWEN2MOE_KEYS), .windows = WINDOWS_PERIOD,
+    {FAMILY("Qwen2MoeForCausalLM", "Qwen2MoeModel", "qwen2_moe", "qwen2moe"), KEYS(QWEN2MOE_KEYS),
+     .windows = WINDOWS_PERIOD, .window_switch = true},
+    {FAMILY("Qwen3ForCausalLM", "Qwen3Model", "qwen3", "qwen3"), KEYS(QWEN3_KEYS), .windows = WINDOWS_UPPER,
      .window_switch = true},
-    {FAMILY("Qwen3ForCausalLM", "qwen3", "qwen3"), KEYS(QWEN3_KEYS), .windows = WINDOWS_UPPER,
-     .window_switch = true},
-    {FAMILY("Qwen3MoeForCausalLM", "qwen3_moe", "qwen3moe"), KEYS(QWEN3MOE_KEYS), .windows = WINDOWS_ALL,
-     .window_switch = true},
-    {FAMILY("Gemma2ForCausalLM", "gemma2", "gemma2"), KEYS(GEMMA2_KEYS), .windows = WINDOWS_PERIOD,
-     .window_period = 2, .tied = true, .norms_plus_one = true, .post_attention_norm = true},
-    {FAMILY("Gemma3ForCausalLM", "gemma3_text", "gemma3"), KEYS(GEMMA3_KEYS), .windows = WINDOWS_PERIOD,
-     .window_period = 6, .tied = true, .norms_plus_one = true, .post_attention_norm = true,
-     .own_window_rope = true, .scaled_length = true},
-    {FAMILY("Gemma3ForConditionalGeneration", "gemma3", "gemma3"), KEYS(GEMMA3_KEYS),
+    {FAMILY("Qwen3MoeForCausalLM", "Qwen3MoeModel", "qwen3_moe", "qwen3moe"), KEYS(QWEN3MOE_KEYS),
+     .windows = WINDOWS_ALL, .window_switch = true},
+    {FAMILY("Gemma2ForCausalLM", "Gemma2Model", "gemma2", "gemma2"), KEYS(GEMMA2_KEYS),
+     .windows = WINDOWS_PERIOD, .window_period = 2, .tied = true, .norms_plus_one = true,
+     .post_attention_norm = true},
+    {FAMILY("Gemma3ForCausalLM", "Gemma3TextModel", "gemma3_text", "gemma3"), KEYS(GEMMA3_KEYS),
+     .windows = WINDOWS_PERIOD, .window_period = 6, .tied = true, .norms_plus_one = true,
+     .post_attention_norm = true, .own_window_rope = true, .scaled_length = true},
+    {FAMILY("Gemma3ForConditionalGeneration", NULL, "gemma3", "gemma3"), KEYS(GEMMA3_KEYS),
      .windows = WINDOWS_PERIOD, .window_period = 6, .tied = true, .norms_plus_one = true,
      .post_attention_norm = true, .own_window_rope = true, .scaled_length = true, .text_config = true},
-    {FAMILY("Phi3ForCausalLM", "phi3", "phi3"), KEYS(PHI3_KEYS), .windows = WINDOWS_ALL},
-    {FAMILY("Olmo2ForCausalLM", "olmo2", "olmo2"), KEYS(OLMO2_KEYS), .post_attention_norm = true},
-    {FAMILY("Olmo3ForCausalLM", "olmo3", "olmo2"), KEYS(OLMO3_KEYS), .windows = WINDOWS_PERIOD,
+    {FAMILY("Phi3ForCausalLM", "Phi3Model", "phi3", "phi3"), KEYS(PHI3_KEYS), .windows = WINDOWS_ALL},
+    {FAMILY("Olmo2ForCausalLM", "Olmo2Model", "olmo2", "olmo2"), KEYS(OLMO2_KEYS),
+     .post_attention_norm = true},
+    {FAMILY("Olmo3ForCausalLM", "Olmo3Model", "olmo3", "olmo2"), KEYS(OLMO3_KEYS), .windows = WINDOWS_PERIOD,
      .window_period = 4, .post_attention_norm = true},
-    {FAMILY("GraniteForCausalLM", "granite", "granite"), KEYS(GRANITE_DENSE_KEYS)},
-    {FAMILY("GraniteMoeForCausalLM", "granitemoe", "granitemoe"), KEYS(GRANITEMOE_KEYS)},
-    {FAMILY("GraniteMoeSharedForCausalLM", "granitemoeshared", "granitemoe"), KEYS(GRANITE_SHARED_KEYS)},
-    {FAMILY("SmolLM3ForCausalLM", "smollm3", "smollm3"), KEYS(SMOLLM3_KEYS), .tied = true,
+    {FAMILY("GraniteForCausalLM", "GraniteModel", "granite", "granite"), KEYS(GRANITE_DENSE_KEYS)},
+    {FAMILY("GraniteMoeForCausalLM", "GraniteMoeModel", "granitemoe", "granitemoe"), KEYS(GRANITEMOE_KEYS)},
+    {FAMILY("GraniteMoeSharedForCausalLM", "GraniteMoeSharedModel", "granitemoeshared", "granitemoe"),
+     KEYS(GRANITE_SHARED_KEYS)},
+    {FAMILY("SmolLM3ForCausalLM", "SmolLM3Model", "smollm3", "smollm3"), KEYS(SMOLLM3_KEYS), .tied = true,
      .no_rope_layers = true},
-    {FAMILY("GptOssForCausalLM", "gpt_oss", "gpt-oss"), KEYS(GPT_OSS_KEYS), .windows = WINDOWS_PERIOD,
-     .window_period = 2, .post_attention_norm = true, .turned_experts = true},
+    {FAMILY("GptOssForCausalLM", "GptOssModel", "gpt_oss", "gpt-oss"), KEYS(GPT_OSS_KEYS),
+     .windows = WINDOWS_PERIOD, .window_period = 2, .post_attention_norm = true, .turned_experts = true},
+    {ENCODER("BertModel", "bert")},
+    {ENCODER("BertForMaskedLM", "bert")},
+    {ENCODER("BertForSequenceClassification", "bert"), .head = {"pooler.dense.", "classifier."}},
+    {ENCODER("RobertaModel", "roberta"), .numbered_positions = true},
+    {ENCODER("RobertaForMaskedLM", "roberta"), .numbered_positions = true},
+    {ENCODER("RobertaForSequenceClassification", "roberta"), .numbered_positions = true, ROBERTA_HEAD},
+    {ENCODER("XLMRobertaModel", "xlm-roberta"), .numbered_positions = true},
+    {ENCODER("XLMRobertaForMaskedLM", "xlm-roberta"), .numbered_positions = true},
+    {ENCODER("XLMRobertaForSequenceClassification", "xlm-roberta"), .numbered_positions = true, ROBERTA_HEAD},
 };
+
+static bool is_architecture(const struct hf_family *f, const char *name) {
+    return !strcmp(f->architecture, name) || (f->trunk && !strcmp(f->trunk, name));
+}
 
 const struct hf_family *hf_family(const char *architecture, const char *model_type) {
     for (size_t i = 0; i < COUNT(FAMILIES); i++) {
         const struct hf_family *f = &FAMILIES[i];
-        if (architecture ? !strcmp(f->architecture, architecture) : !strcmp(f->model_type, model_type))
-            return f;
+        if (architecture ? is_architecture(f, architecture) : !strcmp(f->model_type, model_type)) return f;
     }
     return NULL;
+}
+
+/* What an architecture's name has in front of "ForCausalLM", "Model", ... */
+static size_t stem(const char *architecture) {
+    const char *end = strstr(architecture, "For");
+    if (!end) end = strstr(architecture, "Model");
+    return end ? (size_t)(end - architecture) : strlen(architecture);
 }
 
 void hf_family_names(char *out, size_t size) {
     size_t n = 0;
+    const char *last = "";
     out[0] = '\0';
-    for (size_t i = 0; i < COUNT(FAMILIES) && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "", FAMILIES[i].architecture);
+    for (size_t i = 0; i < COUNT(FAMILIES) && n < size; i++) {
+        const char *name = FAMILIES[i].architecture;
+        bool again = stem(last) == stem(name) && !strncmp(last, name, stem(name));
+        last = name;
+        if (!again) n += (size_t)snprintf(out + n, size - n, "%s%.*s", i ? ", " : "", (int)stem(name), name);
+    }
 }
 
-static const struct hf_key *find(const struct hf_key *keys, size_t n, const char *name) {
+/* Tables of keys that apply to a family; what an earlier one has overrides a later one's. */
+#define N_KEY_TABLES 3
+struct key_table {
+    const struct hf_key *keys;
+    size_t n;
+};
+
+static void tables_of(const struct hf_family *family, struct key_table out[N_KEY_TABLES]) {
+    out[0] = (struct key_table){family->keys, family->n_keys};
+    out[1] = family->encoder ? (struct key_table){ENCODER_KEYS, COUNT(ENCODER_KEYS)}
+                             : (struct key_table){DECODER_KEYS, COUNT(DECODER_KEYS)};
+    out[2] = (struct key_table){COMMON_KEYS, COUNT(COMMON_KEYS)};
+}
+
+static const struct hf_key *find(const struct key_table *t, size_t n, const char *name) {
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(keys[i].name, name)) return &keys[i];
+        for (size_t k = 0; k < t[i].n; k++)
+            if (!strcmp(t[i].keys[k].name, name)) return &t[i].keys[k];
     return NULL;
 }
 
 const struct hf_key *hf_key(const struct hf_family *family, const char *name) {
-    const struct hf_key *own = find(family->keys, family->n_keys, name);
-    return own ? own : find(STANDARD_KEYS, COUNT(STANDARD_KEYS), name);
+    struct key_table tables[N_KEY_TABLES];
+    tables_of(family, tables);
+    return find(tables, N_KEY_TABLES, name);
 }
 
 const struct hf_key *hf_key_at(const struct hf_family *family, size_t i) {
-    if (i < COUNT(STANDARD_KEYS)) return hf_key(family, STANDARD_KEYS[i].name);
-    for (size_t k = 0, seen = COUNT(STANDARD_KEYS); k < family->n_keys; k++) {
-        if (find(STANDARD_KEYS, COUNT(STANDARD_KEYS), family->keys[k].name)) continue;
-        if (seen++ == i) return &family->keys[k];
-    }
+    struct key_table tables[N_KEY_TABLES];
+    tables_of(family, tables);
+    for (size_t t = 0, seen = 0; t < N_KEY_TABLES; t++)
+        for (size_t k = 0; k < tables[t].n; k++)
+            if (!find(tables, t, tables[t].keys[k].name) && seen++ == i) return &tables[t].keys[k];
     return NULL;
 }
 
@@ -306,7 +382,7 @@ const struct hf_key *hf_key_at(const struct hf_family *family, size_t i) {
 
 /* Of a layer. What a family does not have is refused when its description is read. post_attention_layernorm
  * is one of two things; see hf_tensors.c. */
-const struct hf_name hf_names[] = {
+static const struct hf_name DECODER_LAYER[] = {
     {"input_layernorm.weight", "attn_norm.weight", HF_SAME, NULL},
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight", HF_SAME, NULL},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight", HF_SAME, NULL},
@@ -360,4 +436,43 @@ const struct hf_name hf_names[] = {
     {"mlp.experts.down_proj_bias", "ffn_down_exps.bias", HF_SAME, NULL},
     {"mlp.experts.down_proj", "ffn_down_exps.weight", HF_SAME, NULL},
 };
-const size_t hf_n_names = COUNT(hf_names);
+static const struct hf_name DECODER_MODEL[] = {{"embed_tokens.weight", "token_embd.weight", HF_SAME, NULL},
+                                               {"norm.weight", "output_norm.weight", HF_SAME, NULL},
+                                               {"lm_head.weight", "output.weight", HF_OUTPUT, NULL}};
+
+#define BOTH(theirs, name)                                                                                   \
+    {theirs ".weight", name ".weight", HF_SAME, NULL}, {                                                     \
+        theirs ".bias", name ".bias", HF_SAME, NULL                                                          \
+    }
+
+static const struct hf_name ENCODER_LAYER[] = {
+    BOTH("attention.self.query", "attn_q"),
+    BOTH("attention.self.key", "attn_k"),
+    BOTH("attention.self.value", "attn_v"),
+    BOTH("attention.output.dense", "attn_output"),
+    BOTH("attention.output.LayerNorm", "attn_output_norm"),
+    BOTH("intermediate.dense", "ffn_up"),
+    BOTH("output.dense", "ffn_down"),
+    BOTH("output.LayerNorm", "layer_output_norm"),
+};
+static const struct hf_name ENCODER_MODEL[] = {
+    {"embeddings.word_embeddings.weight", "token_embd.weight", HF_SAME, NULL},
+    {"embeddings.position_embeddings.weight", "position_embd.weight", HF_POSITIONS, NULL},
+    {"embeddings.token_type_embeddings.weight", "token_types.weight", HF_SAME, NULL},
+    BOTH("embeddings.LayerNorm", "token_embd_norm"),
+};
+
+static const struct hf_names DECODER_NAMES = {.layer = "layers.",
+                                              .of_layer = DECODER_LAYER,
+                                              .n_of_layer = COUNT(DECODER_LAYER),
+                                              .of_model = DECODER_MODEL,
+                                              .n_of_model = COUNT(DECODER_MODEL)};
+static const struct hf_names ENCODER_NAMES = {.layer = "encoder.layer.",
+                                              .of_layer = ENCODER_LAYER,
+                                              .n_of_layer = COUNT(ENCODER_LAYER),
+                                              .of_model = ENCODER_MODEL,
+                                              .n_of_model = COUNT(ENCODER_MODEL)};
+
+const struct hf_names *hf_names(const struct hf_family *family) {
+    return family->encoder ? &ENCODER_NAMES : &DECODER_NAMES;
+}

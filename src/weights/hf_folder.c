@@ -48,8 +48,7 @@ bool hf_is_folder(const char *path) {
     return !stat(path, &st) && S_ISDIR(st.st_mode) && has_file(path, CONFIG) && !has_gguf(path);
 }
 
-/* A JSON file of the folder. Errors begin with its name. */
-static int read_json(const char *folder, const char *name, json_t **out, struct error *err) {
+int hf_read_json(const char *folder, const char *name, json_t **out, struct error *err) {
     struct file_map map = {.fd = -1};
     char *path = join(folder, name), *text = NULL;
     int rc = path ? file_map_open(&map, path, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
@@ -57,12 +56,18 @@ static int read_json(const char *folder, const char *name, json_t **out, struct 
         rc = error_set(err, QUIRE_ELIMIT, "has %zu bytes; at most %zu are read", map.n, CONFIG_MAX_BYTES);
     if (!rc && !(text = malloc(map.n + 1))) rc = error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc) rc = file_map_read(&map, 0, map.n, text, err);
-    if (!rc) rc = hf_json_parse(text, map.n, out, err);
+    if (!rc) rc = hf_json_load(text, map.n, out, err);
     if (rc) error_prefix(err, "%s", name);
     free(text);
     free(path);
     file_map_close(&map);
     return rc;
+}
+
+static int read_object(const char *folder, const char *name, json_t **out, struct error *err) {
+    int rc = hf_read_json(folder, name, out, err);
+    if (rc || json_is_object(*out)) return rc;
+    return error_set(err, QUIRE_EFORMAT, "%s: it must be a JSON object", name);
 }
 
 /* ---- safetensors files ---- */
@@ -149,8 +154,11 @@ static int check_map(const struct index *x, const struct weights *w, struct erro
 
 static int open_indexed(struct weights *w, struct error *err) {
     json_t *root = NULL;
-    int rc = read_json(w->path, INDEX, &root, err);
-    if (rc) return rc;
+    int rc = read_object(w->path, INDEX, &root, err);
+    if (rc) {
+        json_decref(root);
+        return rc;
+    }
     struct index *x = calloc(1, sizeof *x);
     if (!x) rc = error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc) {
@@ -211,8 +219,10 @@ int hf_open(const char *folder, bool any_type, struct weights **out, struct erro
     struct hf_reader r = {.w = w, .err = err};
     *out = NULL;
     if (!w) return error_set(err, QUIRE_ENOMEM, "out of memory");
-    r.rc = read_json(folder, CONFIG, &r.top, err);
+    r.rc = read_object(folder, CONFIG, &r.top, err);
     if (!r.rc) hf_read_config(&r);
+    if (!r.rc) hf_read_sentence(&r);
+    if (!r.rc) r.rc = weights_index_metas(w, err);
     w->hf_family = r.family;
     if (!r.rc) r.rc = open_files(w, err);
     if (!r.rc) hf_read_tensors(&r);
@@ -234,6 +244,7 @@ int hf_open_config(const char *text, size_t n, struct weights **out, struct erro
     r.rc = hf_json_parse(text, n, &r.top, err);
     if (!r.rc) hf_read_config(&r);
     w->hf_family = r.family;
+    if (!r.rc) r.rc = weights_index_metas(w, err);
     if (!r.rc) r.rc = weights_index_tensors(w, err);
     json_decref(r.top);
     if (r.rc)

@@ -35,9 +35,11 @@ enum hf_windows {
 };
 
 struct hf_family {
-    const char *architecture, *model_type; /* model_type where config.json has no architectures */
-    const char *family;                    /* general.architecture */
-    const struct hf_key *keys;             /* beside the standard ones, which they override */
+    const char *architecture;
+    const char *trunk;         /* the class of the same without its output matrix, or NULL */
+    const char *model_type;    /* where config.json has no architectures */
+    const char *family;        /* general.architecture */
+    const struct hf_key *keys; /* beside those of all, which they override */
     size_t n_keys;
     enum hf_windows windows;  /* where layer_types is left out */
     size_t window_period;     /* 0: layer_types must say */
@@ -51,34 +53,44 @@ struct hf_family {
     bool no_rope_layers;      /* of each four layers the last does not rotate */
     bool text_config;         /* keys are in text_config; what is not of the text model is left out */
     bool turned_experts;      /* experts without quantization are stored with rows and columns swapped */
+    bool encoder;             /* BERT's: positions in a table, norms after blocks, no output matrix */
+    bool numbered_positions;  /* a text's first position has the number behind pad_token_id */
+    const char *head[2];      /* of cross-encoders: what names of its two layers begin with */
 };
 
 const struct hf_family *hf_family(const char *architecture, const char *model_type);
-void hf_family_names(char *out, size_t size); /* for messages */
-#define HF_NAMES_BYTES 640
+void hf_family_names(char *out, size_t size); /* "Llama, ...", for messages */
+#define HF_NAMES_BYTES 384
 const struct hf_key *hf_key(const struct hf_family *family, const char *name); /* NULL: unknown */
-/* Key i of those that apply, standard ones first; NULL at the end. */
+/* Key i of those that apply; NULL at the end. */
 const struct hf_key *hf_key_at(const struct hf_family *family, size_t i);
 
 enum hf_op {
     HF_SAME,
-    HF_EXPERT,    /* one of an expert, whose number stands for * */
-    HF_HALVES,    /* of each matrix the upper half of the rows is `name`, the lower `second` */
-    HF_MX_TURNS,  /* MXFP4 blocks, rows in turns: of `name`, of `second` */
-    HF_MX_BLOCKS, /* MXFP4 blocks of `name` */
-    HF_MX_SCALES, /* the scales of blocks; taken together with them */
-    HF_BIAS_TURNS /* elements in turns */
+    HF_EXPERT,     /* one of an expert, whose number stands for * */
+    HF_HALVES,     /* of each matrix the upper half of the rows is `name`, the lower `second` */
+    HF_MX_TURNS,   /* MXFP4 blocks, rows in turns: of `name`, of `second` */
+    HF_MX_BLOCKS,  /* MXFP4 blocks of `name` */
+    HF_MX_SCALES,  /* the scales of blocks; taken together with them */
+    HF_BIAS_TURNS, /* elements in turns */
+    HF_OUTPUT,     /* makes logits: left out where the embedding does */
+    HF_POSITIONS   /* the rows from the first position's on */
 };
 
 struct hf_name {
-    const char *theirs; /* what follows "layers.N." */
-    const char *name;   /* what follows "blk.N." */
+    const char *theirs; /* of a layer: what follows "layers.N." */
+    const char *name;   /* of a layer: what follows "blk.N." */
     enum hf_op op;
     const char *second;
 };
 
-extern const struct hf_name hf_names[];
-extern const size_t hf_n_names;
+struct hf_names {
+    const char *layer; /* what stands in front of a layer's number */
+    const struct hf_name *of_layer, *of_model;
+    size_t n_of_layer, n_of_model;
+};
+
+const struct hf_names *hf_names(const struct hf_family *family);
 
 /* ---- reading ---- */
 
@@ -87,11 +99,15 @@ struct hf_reader {
     json_t *top;          /* config.json */
     const json_t *config; /* it, or its text_config */
     const struct hf_family *family;
+    bool bare;             /* config.json names the family's trunk: there is no output matrix */
+    bool pooled;           /* the folder says how a text becomes one vector */
+    size_t first_position; /* rows of the table of positions that are no text's */
+    const char *file;      /* that keys are read from, for messages; NULL = config.json */
     struct error *err;
     int rc; /* first failure; later calls do nothing */
 };
 
-/* Sets r->rc: "config.json: NAME: ..." */
+/* Sets r->rc: "config.json: NAME: ...", or with r->file in front. */
 void hf_fail(struct hf_reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* "NAME = VALUE: SAYS", the value as it is written, cut. */
 void hf_fail_value(struct hf_reader *r, int code, const char *name, const json_t *v, const char *says);
@@ -118,6 +134,15 @@ void hf_put_vector(struct hf_reader *r, const char *name, const char *label, con
 
 void hf_read_rope(struct hf_reader *r);   /* hf_rope.c: after the sizes */
 void hf_read_config(struct hf_reader *r); /* hf_config.c: r->family is set by it */
+/* hf_sentence.c: what sentence-transformers puts beside a model, if it is there; after config.json. */
+void hf_read_sentence(struct hf_reader *r);
+
+/* hf_folder.c: a JSON file of the folder, of any type. Errors begin with its name. QUIRE_ENOTFOUND */
+int hf_read_json(const char *folder, const char *name, json_t **out, struct error *err);
+/* hf_json.c: as hf_json_parse, of any type. */
+int hf_json_load(const char *text, size_t n, json_t **out, struct error *err);
+/* hf_config.c: 0, false, empty or absent. */
+bool hf_is_neutral(const json_t *v);
 
 /* hf_tensors.c: the tensors of all files, translated; some are added to w by hf_read_config. */
 void hf_read_tensors(struct hf_reader *r);

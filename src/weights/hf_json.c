@@ -43,13 +43,18 @@ static json_t *load(const char *text, size_t n, json_error_t *e) {
     return j;
 }
 
-int hf_json_parse(const char *text, size_t n, json_t **out, struct error *err) {
+int hf_json_load(const char *text, size_t n, json_t **out, struct error *err) {
     json_error_t e;
     *out = load(text, n, &e);
     if (!*out && json_error_code(&e) == json_error_out_of_memory)
         return error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!*out) return error_set(err, QUIRE_EFORMAT, "line %d, column %d: %s", e.line, e.column, e.text);
-    if (json_is_object(*out)) return QUIRE_OK;
+    return QUIRE_OK;
+}
+
+int hf_json_parse(const char *text, size_t n, json_t **out, struct error *err) {
+    int rc = hf_json_load(text, n, out, err);
+    if (rc || json_is_object(*out)) return rc;
     json_decref(*out);
     *out = NULL;
     return error_set(err, QUIRE_EFORMAT, "it must be a JSON object");
@@ -62,7 +67,7 @@ void hf_fail(struct hf_reader *r, int code, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    r->rc = error_set(r->err, code, "config.json: %s", text);
+    r->rc = error_set(r->err, code, "%s: %s", r->file ? r->file : "config.json", text);
 }
 
 int hf_no_memory(struct hf_reader *r) {
@@ -121,7 +126,7 @@ bool hf_flag(struct hf_reader *r, const json_t *object, const char *name, bool p
 static bool add_label(struct hf_reader *r, const char *key, const char *name) {
     struct weights *w = r->w;
     char text[128];
-    int n = snprintf(text, sizeof text, "config.json: %s", name);
+    int n = snprintf(text, sizeof text, "%s: %s", r->file ? r->file : "config.json", name);
     const char *label = arena_strndup(&w->arena, text, size_min((size_t)n, sizeof text - 1));
     if (!label) return false;
     if (w->n_labels % 32 == 0) {

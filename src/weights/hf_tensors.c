@@ -23,6 +23,7 @@ struct translation {
     struct hf_reader *r;
     const struct weights *file; /* the one whose tensors are read */
     unsigned i_file;
+    bool tied;
     struct expert *experts;
     size_t n_experts, cap;
 };
@@ -33,13 +34,13 @@ static void fail(struct hf_reader *r, int code, const struct tensor *t, const ch
 
 /* ---- names ---- */
 
-/* "layers.12.rest": the layer and the rest. */
-static const char *split_layer(const char *name, size_t *layer) {
-    if (strncmp(name, "layers.", 7)) return NULL;
-    const char *s = name + 7;
-    size_t n = 0;
+/* "layers.12.rest", if that is what stands in front of numbers: the layer and the rest. */
+static const char *split_layer(const char *front, const char *name, size_t *layer) {
+    size_t n_front = strlen(front), n = 0;
+    if (strncmp(name, front, n_front)) return NULL;
+    const char *digits = name + n_front, *s = digits;
     for (; *s >= '0' && *s <= '9' && n < HF_MAX_LAYERS; s++) n = n * 10 + (size_t)(*s - '0');
-    if (s == name + 7 || *s != '.' || (name[7] == '0' && s > name + 8)) return NULL;
+    if (s == digits || *s != '.' || (*digits == '0' && s > digits + 1)) return NULL;
     *layer = n;
     return s + 1;
 }
@@ -56,9 +57,10 @@ static bool matches(const char *pattern, const char *rest, size_t *index) {
     return s > rest + n && !(rest[n] == '0' && s > rest + n + 1) && !strcmp(star + 1, s);
 }
 
-static const struct hf_name *find_rule(const char *rest, size_t *index) {
-    for (size_t i = 0; i < hf_n_names; i++)
-        if (matches(hf_names[i].theirs, rest, index)) return &hf_names[i];
+static const struct hf_name *find_rule(const struct hf_name *names, size_t n, const char *rest,
+                                       size_t *index) {
+    for (size_t i = 0; i < n; i++)
+        if (matches(names[i].theirs, rest, index)) return &names[i];
     return NULL;
 }
 
@@ -68,48 +70,91 @@ static const char *post_attention(const struct hf_family *f) {
     return f->post_attention_norm ? "post_attention_norm.weight" : "ffn_norm.weight";
 }
 
+static bool begins(const char *name, const char *front) {
+    return !strncmp(name, front, strlen(front));
+}
+
 /* Without what stands in front of all names of the text model, which a file may leave out. */
 static const char *strip(const struct hf_family *f, const char *name) {
     static const char *const of_text[] = {"language_model.model.", "model.language_model.",
                                           "language_model."};
+    static const char *const of_encoder[] = {"bert.", "roberta."};
     for (size_t i = 0; f->text_config && i < sizeof of_text / sizeof *of_text; i++)
-        if (!strncmp(name, of_text[i], strlen(of_text[i]))) return name + strlen(of_text[i]);
-    return strncmp(name, "model.", 6) ? name : name + 6;
+        if (begins(name, of_text[i])) return name + strlen(of_text[i]);
+    for (size_t i = 0; f->encoder && i < sizeof of_encoder / sizeof *of_encoder; i++)
+        if (begins(name, of_encoder[i])) return name + strlen(of_encoder[i]);
+    return f->encoder || !begins(name, "model.") ? name : name + 6;
 }
 
+/* "cls." or "cls.output." and the rest, of a name that begins as a head's does; NULL: it does not. */
+static const char *of_head(const struct hf_family *f, const char *name, char buf[NAME_BYTES]) {
+    static const char *const ours[] = {"cls.", "cls.output."};
+    for (size_t i = 0; i < 2; i++) {
+        if (!f->head[i] || !begins(name, f->head[i])) continue;
+        snprintf(buf, NAME_BYTES, "%s%s", ours[i], name + strlen(f->head[i]));
+        return buf;
+    }
+    return NULL;
+}
+
+/* What the reference makes no use of: of encoders the parts for training, and lists of numbers. */
 static bool is_left_out(const struct hf_family *f, const char *name) {
     static const char *const others[] = {"vision_tower.", "multi_modal_projector."};
+    static const char *const of_encoder[] = {"embeddings.position_ids", "embeddings.token_type_ids",
+                                             "pooler.", "cls.", "lm_head."};
+    char buf[NAME_BYTES];
     const char *end = strrchr(name, '.');
-    name = strncmp(name, "model.", 6) ? name : name + 6;
+    if (f->encoder) {
+        name = strip(f, name);
+        for (size_t i = 0; i < sizeof of_encoder / sizeof *of_encoder; i++)
+            if (begins(name, of_encoder[i])) return !of_head(f, name, buf);
+        return false;
+    }
+    name = begins(name, "model.") ? name + 6 : name;
     for (size_t i = 0; f->text_config && i < sizeof others / sizeof *others; i++)
-        if (!strncmp(name, others[i], strlen(others[i]))) return true;
+        if (begins(name, others[i])) return true;
     return end && !strcmp(end, ".inv_freq"); /* made from rope_theta */
 }
 
-static const struct {
-    const char *theirs, *name;
-} OF_MODEL[] = {{"embed_tokens.weight", "token_embd.weight"},
-                {"norm.weight", "output_norm.weight"},
-                {"lm_head.weight", "output.weight"}};
-#define N_OF_MODEL (sizeof OF_MODEL / sizeof *OF_MODEL)
+/* Norms as TensorFlow calls what they hold; in buf. */
+static const char *modern(const struct hf_family *f, const char *name, char buf[NAME_BYTES]) {
+    static const char *const theirs[] = {"LayerNorm.gamma", "LayerNorm.beta"};
+    static const char *const ours[] = {"LayerNorm.weight", "LayerNorm.bias"};
+    size_t n = strlen(name);
+    for (size_t i = 0; f->encoder && i < 2; i++) {
+        size_t n_end = strlen(theirs[i]);
+        if (n < n_end || n >= NAME_BYTES || strcmp(name + n - n_end, theirs[i])) continue;
+        snprintf(buf, NAME_BYTES, "%.*s%s", (int)(n - n_end), name, ours[i]);
+        return buf;
+    }
+    return name;
+}
+
+static const char *their_layer_name(const struct hf_family *f, const char *name) {
+    const struct hf_names *names = hf_names(f);
+    if (!f->encoder && !strcmp(name, post_attention(f))) return POST_ATTENTION;
+    for (size_t i = 0; i < names->n_of_layer; i++) {
+        const struct hf_name *n = &names->of_layer[i];
+        if ((n->name && !strcmp(n->name, name)) || (n->second && !strcmp(n->second, name))) return n->theirs;
+    }
+    return NULL;
+}
 
 const char *hf_tensor_name(const struct weights *w, const char *name, char *buf, size_t size) {
     const struct hf_family *f = w->hf_family;
-    for (size_t i = 0; i < N_OF_MODEL; i++)
-        if (!strcmp(OF_MODEL[i].name, name)) {
-            snprintf(buf, size, "%s%s", i < 2 ? "model." : "", OF_MODEL[i].theirs);
-            return buf;
-        }
-    const char *rest = strncmp(name, "blk.", 4) ? NULL : strchr(name + 4, '.');
-    if (!f || !rest) return NULL;
-    const char *theirs = !strcmp(rest + 1, post_attention(f)) ? POST_ATTENTION : NULL;
-    for (size_t i = 0; i < hf_n_names && !theirs; i++) {
-        const struct hf_name *n = &hf_names[i];
-        if ((n->name && !strcmp(n->name, rest + 1)) || (n->second && !strcmp(n->second, rest + 1)))
-            theirs = n->theirs;
+    if (!f) return NULL;
+    const struct hf_names *names = hf_names(f);
+    const char *front = f->encoder ? "" : "model.";
+    for (size_t i = 0; i < names->n_of_model; i++) {
+        const struct hf_name *n = &names->of_model[i];
+        if (strcmp(n->name, name)) continue;
+        snprintf(buf, size, "%s%s", n->op == HF_OUTPUT ? "" : front, n->theirs);
+        return buf;
     }
+    const char *rest = strncmp(name, "blk.", 4) ? NULL : strchr(name + 4, '.');
+    const char *theirs = rest ? their_layer_name(f, rest + 1) : NULL;
     if (!theirs) return NULL;
-    snprintf(buf, size, "model.layers.%.*s.%s", (int)(rest - name - 4), name + 4, theirs);
+    snprintf(buf, size, "%s%s%.*s.%s", front, names->layer, (int)(rest - name - 4), name + 4, theirs);
     return buf;
 }
 
@@ -349,9 +394,10 @@ static void translate_layers(struct translation *tr, const struct tensor *t, con
     const struct hf_family *f = tr->r->family;
     char name[NAME_BYTES], second[NAME_BYTES];
     size_t index = 0;
-    const struct hf_name *rule = find_rule(rest, &index);
+    const struct hf_names *names = hf_names(f);
+    const struct hf_name *rule = find_rule(names->of_layer, names->n_of_layer, rest, &index);
     if (!rule) { /* refused by its own name when the description is read */
-        bool known = !strcmp(rest, POST_ATTENTION);
+        bool known = !f->encoder && !strcmp(rest, POST_ATTENTION);
         snprintf(name, sizeof name, "blk.%zu.%s", layer, post_attention(f));
         add(tr, known ? name : t->name, t);
         return;
@@ -375,31 +421,56 @@ static void translate_layers(struct translation *tr, const struct tensor *t, con
     case HF_MX_BLOCKS: add_mx(tr, name, t, 0, 1); break;
     case HF_MX_SCALES: break;
     case HF_BIAS_TURNS: add_bias_turns(tr, name, second, t); break;
+    case HF_OUTPUT:
+    case HF_POSITIONS: break; /* of no layer */
     }
 }
 
-static void translate(struct translation *tr, const struct tensor *t, bool tied) {
+/* Rows of positions that no text has are not read. */
+static void add_positions(struct translation *tr, const char *name, const struct tensor *t) {
+    size_t first = tr->r->first_position;
+    if (t->dims[1] <= first || t->dims[2] * t->dims[3] != 1) {
+        fail(tr->r, QUIRE_EFORMAT, t, "must be a matrix with a row for each position");
+        return;
+    }
+    struct tensor *out = add(tr, name, t);
+    if (!out) return;
+    out->data = (const uint8_t *)t->data + first * t->row_bytes;
+    out->dims[1] -= first;
+    out->bytes -= first * t->row_bytes;
+}
+
+static void translate_of_model(struct translation *tr, const struct tensor *t, const char *name) {
+    const struct hf_names *names = hf_names(tr->r->family);
+    char buf[NAME_BYTES];
+    size_t index;
+    const char *head = of_head(tr->r->family, name, buf);
+    const struct hf_name *rule = find_rule(names->of_model, names->n_of_model, name, &index);
+    if (rule && rule->op == HF_POSITIONS)
+        add_positions(tr, rule->name, t);
+    else if (!rule || rule->op != HF_OUTPUT)
+        add(tr, rule ? rule->name : head ? head : t->name, t);
+    else if (!tr->tied && !tr->r->bare) /* else the reference does not look at it */
+        add(tr, rule->name, t);
+}
+
+static void translate(struct translation *tr, const struct tensor *t) {
     const struct hf_family *f = tr->r->family;
+    char buf[NAME_BYTES];
     size_t layer;
     if (is_left_out(f, t->name)) return;
-    const char *name = strip(f, t->name), *rest = split_layer(name, &layer);
+    const char *name = modern(f, strip(f, t->name), buf),
+               *rest = split_layer(hf_names(f)->layer, name, &layer);
     if (strstr(name, "_scale") && strncmp(name + strlen(name) - 7, "_scales", 7)) {
         fail(
             tr->r, QUIRE_EUNSUPPORTED, t,
             "weights with scales are not supported; use the model's unquantized safetensors, or a GGUF file");
         return;
     }
-    if (rest) {
+    if (rest)
         translate_layers(tr, t, rest, layer);
-        return;
-    }
-    for (size_t i = 0; i < N_OF_MODEL; i++)
-        if (!strcmp(OF_MODEL[i].theirs, name)) {
-            /* The reference does not look at the output of a model that has it from its embedding. */
-            if (i < 2 || !tied) add(tr, OF_MODEL[i].name, t);
-            return;
-        }
-    add(tr, t->name, t);
+    else
+        translate_of_model(tr, t, name);
 }
 
 /* Whether the layers have the biases that config.json says. */
@@ -419,22 +490,37 @@ static void check_biases(struct hf_reader *r) {
     }
 }
 
+/* A model that makes logits has a matrix for them; without it, it makes vectors. */
+static void check_output(struct hf_reader *r, bool tied) {
+    bool none = !tied && !weights_tensor(r->w, "output.weight");
+    r->w->headless = r->bare || (none && r->pooled);
+    if (none && !r->w->headless && weights_tensor(r->w, "token_embd.weight"))
+        hf_fail(r, QUIRE_EFORMAT, "tie_word_embeddings is false, but tensor \"lm_head.weight\" is missing");
+}
+
+static void check_types(struct hf_reader *r) {
+    const struct tensor *t = weights_tensor(r->w, "token_types.weight");
+    uint64_t said = hf_size(r, r->config, "type_vocab_size", 1, 1024, 2);
+    if (!r->rc && t && t->dims[1] != said)
+        hf_fail(r, QUIRE_EFORMAT, "type_vocab_size is %u, but tensor \"%s\" has %zu rows", (unsigned)said,
+                tensor_label(t), t->dims[1]);
+}
+
 void hf_read_tensors(struct hf_reader *r) {
     struct translation tr = {.r = r};
-    bool tied = hf_flag(r, r->top, "tie_word_embeddings",
-                        hf_flag(r, r->config, "tie_word_embeddings", r->family->tied));
+    tr.tied = hf_flag(r, r->top, "tie_word_embeddings",
+                      hf_flag(r, r->config, "tie_word_embeddings", r->family->tied));
     for (size_t i = 0; i < r->w->n_others && !r->rc; i++) {
         tr.file = r->w->others[i];
         tr.i_file = (unsigned)i;
-        for (size_t k = 0; k < tr.file->n_tensors && !r->rc; k++) translate(&tr, &tr.file->tensors[k], tied);
+        for (size_t k = 0; k < tr.file->n_tensors && !r->rc; k++) translate(&tr, &tr.file->tensors[k]);
     }
     if (!r->rc) join_all(&tr);
     free(tr.experts);
     for (size_t i = 0; i < r->w->n_tensors; i++)
         if (r->w->tensors[i].file != TENSOR_IN_MEMORY) r->w->tensor_bytes += r->w->tensors[i].bytes;
     if (!r->rc) r->rc = weights_index_tensors(r->w, r->err);
-    if (!r->rc && !tied && !weights_tensor(r->w, "output.weight") &&
-        weights_tensor(r->w, "token_embd.weight"))
-        hf_fail(r, QUIRE_EFORMAT, "tie_word_embeddings is false, but tensor \"lm_head.weight\" is missing");
+    if (!r->rc && r->family->encoder) check_types(r);
+    if (!r->rc && !r->family->encoder) check_output(r, tr.tied);
     if (!r->rc) check_biases(r);
 }

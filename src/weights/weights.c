@@ -261,6 +261,16 @@ const char *weights_notice(const struct weights *w, size_t i) {
     return w->notices[i];
 }
 
+bool weights_headless(const struct weights *w) {
+    return w->headless;
+}
+bool weights_raw_scores(const struct weights *w) {
+    return w->raw_scores;
+}
+size_t weights_usual_tokens(const struct weights *w) {
+    return w->usual_tokens;
+}
+
 const char *weights_tensor_label(const struct weights *w, const char *name, char *buf, size_t size) {
     const char *theirs = w->is_folder ? hf_tensor_name(w, name, buf, size) : NULL;
     return theirs ? theirs : name;

@@ -55,6 +55,12 @@ const char *weights_folder(const struct weights *w);
 #define WEIGHTS_MAX_NOTICES 4
 size_t weights_n_notices(const struct weights *w);
 const char *weights_notice(const struct weights *w, size_t i);
+/* A folder of a decoder that has no matrix to make logits with: it was made for vectors. */
+bool weights_headless(const struct weights *w);
+/* A folder of a cross-encoder whose makers give its scores as they are, not squashed to 0 ... 1. */
+bool weights_raw_scores(const struct weights *w);
+/* Tokens of a text that a folder's makers have vectors made from, at most context_length; 0: not said. */
+size_t weights_usual_tokens(const struct weights *w);
 /* What messages call a metadata key: for a folder the key of config.json, if it comes from one. */
 const char *weights_label(const struct weights *w, const char *key);
 /* What messages call a tensor that is not there; in buf if it is not name. */

@@ -36,6 +36,8 @@ struct weights {
     size_t n_labels;
     const char *notices[WEIGHTS_MAX_NOTICES];
     size_t n_notices;
+    bool headless, raw_scores; /* see weights.h */
+    size_t usual_tokens;
 };
 
 struct weights_label {

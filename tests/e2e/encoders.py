@@ -3,6 +3,7 @@ precision for the arithmetic of BERT (Devlin et al. 2019)."""
 
 import functools
 import hashlib
+import json
 import math
 import os
 import pathlib
@@ -11,6 +12,7 @@ import string
 import gguf
 import numpy as np
 from harness import CACHE
+from hf_folder import write_tensors
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 WIDTH, FF, HEADS, LAYERS, CONTEXT, EPS = 32, 48, 2, 2, 128, 1e-5
@@ -197,3 +199,63 @@ def encoder_file(kind):
         encoder.write(temporary)
         temporary.rename(path)
     return encoder, path
+
+
+# ---- the same as a folder of Hugging Face ----
+
+LAYER = {"attn_q": "attention.self.query", "attn_k": "attention.self.key", "attn_v": "attention.self.value",
+         "attn_output": "attention.output.dense", "attn_output_norm": "attention.output.LayerNorm",
+         "ffn_up": "intermediate.dense", "ffn_down": "output.dense", "layer_output_norm": "output.LayerNorm"}
+OTHERS = {"token_embd": "embeddings.word_embeddings", "position_embd": "embeddings.position_embeddings",
+          "token_types": "embeddings.token_type_embeddings", "token_embd_norm": "embeddings.LayerNorm"}
+HEADS_OF = {"cross": {"cls": "bert.pooler.dense", "cls.output": "classifier"},
+            "xlmr": {"cls": "classifier.dense", "cls.output": "classifier.out_proj"}}
+
+
+def their_tensors(encoder):
+    front = {"bert": "", "cross": "bert.", "xlmr": "roberta."}[encoder.kind]
+    for name, w in encoder.tensors.items():
+        base, _, end = name.rpartition(".")
+        part = base.split(".")
+        if base.startswith("cls"):
+            yield f"{HEADS_OF[encoder.kind][base]}.{end}", w
+        elif part[0] == "blk":
+            yield f"{front}encoder.layer.{part[1]}.{LAYER[part[2]]}.{end}", w
+        else:
+            if encoder.kind == "xlmr" and base == "position_embd":  # numbers begin behind that of the padding
+                w = np.concatenate([np.full((2, w.shape[1]), 99, np.float32), w])
+            yield f"{front}{OTHERS[base]}.{end}", w
+    if encoder.kind == "bert":
+        yield "pooler.dense.weight", np.zeros((WIDTH, WIDTH), np.float32)
+
+
+def their_config(encoder):
+    xlmr = encoder.kind == "xlmr"
+    name = {"bert": "BertModel", "cross": "BertForSequenceClassification", "xlmr": "XLMRobertaForSequenceClassification"}
+    return {"architectures": [name[encoder.kind]], "model_type": "xlm-roberta" if xlmr else "bert", "hidden_act": "gelu",
+            "vocab_size": len(encoder.pieces), "hidden_size": WIDTH, "intermediate_size": FF, "num_hidden_layers": LAYERS,
+            "num_attention_heads": HEADS, "max_position_embeddings": CONTEXT + 2 * xlmr, "type_vocab_size": 1 if xlmr else 2,
+            "layer_norm_eps": EPS, "pad_token_id": 1 if xlmr else 0, "position_embedding_type": "absolute",
+            "attention_probs_dropout_prob": 0.1, "id2label": {"0": "LABEL_0"}}
+
+
+def sentence_files(*more):
+    """As sentence-transformers has them; more: steps behind those that are always there."""
+    steps = [("", "Transformer"), ("1_Pooling", "Pooling"), *more]
+    return {"modules.json": [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+                             for i, (path, kind) in enumerate(steps)],
+            "1_Pooling/config.json": {"word_embedding_dimension": WIDTH, "pooling_mode_cls_token": False,
+                                      "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False},
+            "sentence_bert_config.json": {"max_seq_length": 64, "do_lower_case": False}}
+
+
+def write_folder(encoder, folder, files=None, **config):
+    """files: further ones, by name; config: other keys of config.json."""
+    folder.mkdir(exist_ok=True)
+    encoder.tokenizer.no_truncation()
+    encoder.tokenizer.save(str(folder / "tokenizer.json"))
+    for name, data in {"config.json": their_config(encoder) | config, **(files or {})}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(data))
+    write_tensors(folder / "model.safetensors", their_tensors(encoder))
+    return folder

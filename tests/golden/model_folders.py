@@ -58,12 +58,12 @@ def how(name, shape, dtype, gemma, tied):
     """shift, mean, limit"""
     if dtype == "U8":
         return (0, 0, 127) if name.endswith("_blocks") else (0, 120, 1)
-    if "norm" in name:
+    if "norm" in name.lower() and not name.endswith(("bias", "beta")):
         return 7, 0 if gemma else 1, 24
     if len(shape) == 1 or name.endswith("bias"):
         return 9, 0, 96
     limit = 15 if dtype.startswith("F8") else 127
-    gain = (0.2 if tied else 1.5) if "embed" in name else 2.0 if any(x in name for x in ("q_proj", "k_proj", "gate")) else 1.0
+    gain = (0.2 if tied else 1.5) if "embed" in name else 2.0 if any(x in name for x in ("q_proj", "k_proj", "gate", "query", "key")) else 1.0
     spread = math.sqrt(limit * (limit + 1) / 3)
     columns = 1 if "embed" in name else shape[-1]
     return round(math.log2(spread * math.sqrt(columns) / gain)), 0, limit
@@ -278,4 +278,5 @@ def main():
         out.write(b"QHF1" + struct.pack("<I", len(entries)) + b"".join(entries))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -40,7 +40,12 @@ void session_open(struct session *s, struct weights *w, const struct session_opt
     struct model_options mo = {.dtype = o->dtype,
                                .max_model_len = o->max_model_len,
                                .max_logit_rows = s->max_logit_rows,
-                               .max_kept_rows = o->max_kept_rows ? o->max_kept_rows : 4096};
+                               .max_kept_rows = o->max_kept_rows ? o->max_kept_rows : 4096,
+                               .pooling = o->pooling};
+    if (o->pooling) {
+        mo.max_logit_rows = mo.max_kept_rows = 0;
+        mo.max_pool_rows = 1;
+    }
     check(model_load(w, s->spec, s->b, &mo, &s->m, &err), &err);
     struct backend_kv_layout layout = model_kv_layout(s->spec, s->block_tokens, o->dtype);
     size_t n_pages = s->n_pages * s->spec->n_kv_groups;
@@ -120,6 +125,15 @@ static struct step build_step(const struct session *s, struct session_seq *const
     return st;
 }
 
+static void step_free(struct step *st) {
+    free(st->batch.token);
+    free(st->batch.position);
+    free(st->batch.seq);
+    free(st->batch.logit_rows);
+    free(st->seqs);
+    free(st->tables);
+}
+
 void session_step(struct session *s, struct session_seq *const *seqs, const size_t *n_rows, size_t n_seqs,
                   float *const *logits) {
     struct step st = build_step(s, seqs, n_rows, n_seqs, logits != NULL);
@@ -138,27 +152,38 @@ void session_step(struct session *s, struct session_seq *const *seqs, const size
         }
     }
     for (size_t i = 0; i < n_seqs; i++) seqs[i]->computed += n_rows[i];
-    free(st.batch.token);
-    free(st.batch.position);
-    free(st.batch.seq);
-    free(st.batch.logit_rows);
-    free(st.seqs);
-    free(st.tables);
+    step_free(&st);
 }
 
-void session_run(struct session *s, const uint32_t *tokens, size_t n, size_t chunk, float *logits) {
+/* Pages 1, 2, ... for a sequence of n tokens. */
+static uint32_t *new_table(const struct session *s, size_t n) {
     size_t n_blocks = (n + s->block_tokens - 1) / s->block_tokens;
     uint32_t *table = calloc(n_blocks, 4);
     assert_non_null(table);
     assert_true(n_blocks < s->n_pages);
     for (size_t i = 0; i < n_blocks; i++) table[i] = (uint32_t)i + 1;
-    struct session_seq seq = {.tokens = tokens, .n_tokens = n, .table = table}, *seqs[] = {&seq};
+    return table;
+}
+
+void session_vector(struct session *s, const uint32_t *tokens, size_t n, size_t n_first, float *out) {
+    struct session_seq seq = {.tokens = tokens, .n_tokens = n, .table = new_table(s, n)}, *seqs[] = {&seq};
+    struct step st = build_step(s, seqs, &n, 1, false);
+    uint32_t row = 0, n_tokens = (uint32_t)n;
+    st.seqs[0].n_first = (uint32_t)n_first;
+    model_forward(s->m, s->kv, &st.batch);
+    model_vectors(s->m, &row, &n_tokens, 1, out);
+    step_free(&st);
+    free(seq.table);
+}
+
+void session_run(struct session *s, const uint32_t *tokens, size_t n, size_t chunk, float *logits) {
+    struct session_seq seq = {.tokens = tokens, .n_tokens = n, .table = new_table(s, n)}, *seqs[] = {&seq};
     while (seq.computed < n) {
         size_t rows = n - seq.computed < chunk ? n - seq.computed : chunk;
         float *out = logits + seq.computed * s->spec->n_vocab;
         session_step(s, seqs, &rows, 1, &out);
     }
-    free(table);
+    free(seq.table);
 }
 
 const char *session_real_model(void) {

@@ -17,9 +17,10 @@ struct session_options {
     size_t max_rows;     /* 0 = what model_cpu_options says */
     size_t block_tokens; /* 0 = 16 */
     size_t n_pages;
-    size_t max_logit_rows; /* 0 = 8 */
-    size_t max_kept_rows;  /* 0 = 4096 */
-    size_t max_model_len;  /* 0 = the model's own */
+    size_t max_logit_rows;      /* 0 = 8 */
+    size_t max_kept_rows;       /* 0 = 4096 */
+    size_t max_model_len;       /* 0 = the model's own */
+    enum model_pooling pooling; /* not NONE: session_vector, and no logits */
 };
 
 struct session {
@@ -51,6 +52,10 @@ void session_step(struct session *s, struct session_seq *const *seqs, const size
                   float *const *logits);
 /* A whole sequence alone, at most chunk rows a step, on pages 1, 2, …; logits [n][n_vocab]. */
 void session_run(struct session *s, const uint32_t *tokens, size_t n, size_t chunk, float *logits);
+
+/* A whole sequence in one step, of a session with pooling; out: [model_vector_floats]. n_first: tokens of the
+ * first of two texts, 0 = there is one. */
+void session_vector(struct session *s, const uint32_t *tokens, size_t n, size_t n_first, float *out);
 
 /* The default model's file, or NULL: QUIRE_TEST_MODEL, else where `quire pull` puts it. The result is in a
  * buffer that the next call overwrites. */

@@ -177,7 +177,7 @@ static void bad_configs(void **state) {
         {"{}", QUIRE_EFORMAT, "config.json: architectures is missing"},
         {"{\"architectures\":[\"A\",\"B\"]}", QUIRE_EFORMAT, "must be a list of one name"},
         {CONFIG("FalconForCausalLM", ""), QUIRE_EUNSUPPORTED,
-         "config.json: architectures = \"FalconForCausalLM\": known are LlamaForCausalLM, "},
+         "config.json: architectures = \"FalconForCausalLM\": known are those of Llama, "},
         {"{\"model_type\":\"falcon\"}", QUIRE_EUNSUPPORTED, "model_type = \"falcon\""},
         {LLAMA(",\"num_hidden_layers\":3"), QUIRE_EFORMAT, "duplicate"},
         {LLAMA(",\"surprise\":1"), QUIRE_EUNSUPPORTED,
