@@ -6,4 +6,5 @@ cd "$(dirname "$0")/.."
 if [ -t 1 ]; then
     exec ninja -C build "$@"
 fi
+[ -f build/quire ] || echo "building quire: a few minutes the first time"
 ninja -C build --quiet "$@" | sed '/^ninja: no work to do/d'

@@ -89,7 +89,8 @@ struct quire_info {
     const char *numerics_id; /* hex: hash of model file, kernel table, KV format and layout */
     const char *cpu_path;    /* "ref", "avx2", "avx512", ... */
     const char *dtype_name, *family;
-    size_t n_vocab, n_threads, max_model_len, model_context_len, block_tokens, n_blocks, kv_bytes_per_token;
+    size_t n_vocab, n_threads, max_model_len, model_context_len, block_tokens, n_blocks, kv_bytes_per_token,
+        max_requests; /* running and waiting together */
     enum quire_pooling pooling; /* NONE: opened to generate */
     size_t vector_floats;       /* of a vector; 1: a score */
     bool encoder;               /* cannot generate */

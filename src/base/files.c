@@ -3,14 +3,30 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* A FIFO that nobody writes to is not waited for. */
+static FILE *open_regular(const char *path, bool *other) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    *other =
+        fd >= 0 && (fstat(fd, &st) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISDIR(st.st_mode));
+    FILE *f = fd >= 0 && !*other ? fdopen(fd, "rb") : NULL;
+    if (fd >= 0 && !f) close(fd);
+    return f;
+}
 
 int file_read(const char *option, const char *path, size_t max_mib, struct buf *out, struct error *err) {
     char piece[65536];
     const char *space = option ? " " : "";
     if (!option) option = "";
-    FILE *f = fopen(path, "rbe");
+    bool other;
+    FILE *f = open_regular(path, &other);
+    if (other) return error_set(err, QUIRE_EFORMAT, "%s%s%s is not a regular file", option, space, path);
     if (!f) {
         int code = errno == ENOENT || errno == ENOTDIR ? QUIRE_ENOTFOUND : QUIRE_EIO;
         return error_set(err, code, "%s%s%s: %s", option, space, path, strerror(errno));

@@ -37,14 +37,22 @@ static struct hub_options hub_environment(void) {
     return (struct hub_options){.endpoint = getenv("HF_ENDPOINT"), .token = getenv("HF_TOKEN")};
 }
 
+/* "models/my.gguf" is meant to be here; no name on a hub ends so. */
+static bool looks_like_file(const char *name) {
+    size_t n = strlen(name);
+    return n > 5 && !strchr(name, ':') && !strcmp(name + n - 5, ".gguf");
+}
+
 int model_pull(const char *name, char **path, struct error *err) {
     const struct known_model *m = known_model_find(name);
     struct hub_ref ref;
     if (m) return known_model_pull(m, path, err);
-    if (!hub_ref_is(name)) return not_found(name, err);
+    if (!hub_ref_is(name) || looks_like_file(name)) return not_found(name, err);
     const struct hub_options options = hub_environment();
     int rc = hub_ref_parse(name, &ref, err);
-    return rc ? rc : hub_pull(&ref, &options, path, err);
+    if (rc) return rc;
+    rc = hub_pull(&ref, &options, path, err);
+    return rc ? error_prefix(err, "no file or folder here; asked the hub") : 0;
 }
 
 int model_find(const char *argument, char **path, struct error *err) {

@@ -155,6 +155,7 @@ static void fill_info(struct quire_engine *e, const struct quire_config *c) {
     i->model_context_len = e->spec.context_len;
     i->block_tokens = e->plan.block_tokens;
     i->n_blocks = e->plan.n_pages - 1;
+    i->max_requests = e->plan.max_live;
     i->kv_bytes_per_token = model_kv_bytes_per_token(&e->spec, e->plan.model.dtype);
     i->pooling = e->limits.pooling;
     i->vector_floats = e->limits.vector_floats;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define PUBLIC_ENDPOINT "https://huggingface.co"
+#define MAX_ERROR_BYTES ((uint64_t)1 << 20) /* of an answer that says no; more is not waited for */
 #define MAX_TRIES       4
 #define FIRST_PAUSE_US  500000 /* doubled after each try */
 
@@ -55,6 +56,7 @@ struct answer {
     struct buf *body; /* or */
     FILE *file;
     uint64_t bytes, max_bytes; /* in the file */
+    uint64_t error_bytes;
     struct progress *progress;
     int failed; /* errno of a write, or -1: more came than was announced */
 };
@@ -64,7 +66,10 @@ static size_t receive(char *data, size_t size, size_t n, void *user) {
     long status = 0;
     n *= size;
     curl_easy_getinfo(a->curl, CURLINFO_RESPONSE_CODE, &status);
-    if (status != 200 && status != 206) return n; /* what an error says is not kept */
+    if (status != 200 && status != 206) { /* what an error says is not kept */
+        a->error_bytes += n;
+        return a->error_bytes <= MAX_ERROR_BYTES ? n : 0;
+    }
     if (a->body) {
         buf_append(a->body, data, n);
         return buf_ok(a->body) ? n : 0;
@@ -139,7 +144,7 @@ static int perform(const struct hub_client *client, const struct answer *a, cons
     if (a->body && !buf_ok(a->body))
         return error_set(err, QUIRE_ELIMIT, "%s: the answer is larger than %zu MiB", what,
                          a->body->limit_bytes >> 20);
-    if (status >= 400 || (!rc && status != 200 && status != 206)) {
+    if (status >= 400 || a->error_bytes > MAX_ERROR_BYTES || (!rc && status != 200 && status != 206)) {
         *again = status == 429 || status >= 500;
         return status_error(client, status, what, err);
     }

@@ -13,7 +13,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 class Hub:
     """repos: {"org/name": {path: bytes}}. Files of large_bytes and more are "LFS": their SHA-256 is given, and they come from
     another host name (a redirect). faults: {path: [fault, ...]}, one used up a request: "cut" (half of what was asked for), a
-    status, "wrong" (other bytes), "long", "no-range"."""
+    status, "endless" (an error without an end), "wrong" (other bytes), "long", "no-range"."""
 
     def __init__(self, repos, token=None, large_bytes=1000):
         self.repos, self.token, self.large_bytes = repos, token, large_bytes
@@ -70,6 +70,8 @@ class Hub:
         if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             repo, revision = found[1], found[2] or "main"
             if (fault := self.next_fault(repo)) is not None:
+                if fault == "endless":
+                    return self.endless(handler)
                 return self.sent(handler, fault) if isinstance(fault, int) else self.sent(handler, 200, fault)
             if repo not in self.repos or revision not in ("main", "v1", COMMIT):
                 return self.sent(handler, 404, b"{}")
@@ -83,6 +85,17 @@ class Hub:
                 return self.sent(handler, 302, Location=f"{self.store}/{repo}/resolve/{revision}/{urllib.parse.quote(name)}")
             return self.file(handler, path)
         return self.sent(handler, 404)
+
+    def endless(self, handler):
+        """An error whose body has no end: until the client goes, or 64 MiB."""
+        handler.close_connection = True
+        handler.send_response(404)
+        handler.end_headers()
+        try:
+            for _ in range(64):
+                handler.wfile.write(bytes(1 << 20))
+        except OSError:
+            pass
 
     def next_fault(self, path):
         faults = self.faults.get(path)

@@ -577,3 +577,8 @@ def test_cache_folders(tmp_path):
         str(ROOT)
         not in run("serve", "nothing-like-it", env={"QUIRE_CACHE": "", "XDG_CACHE_HOME": "", "HOME": ""}).stderr
     )
+
+
+def test_pipes_are_not_waited_for(tiny_model, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    fails("run", tiny_model, "hi", "--chat-template", tmp_path / "fifo", code=1, says=["fifo", "not a regular file"])

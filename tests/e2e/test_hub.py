@@ -229,3 +229,16 @@ def test_no_room_in_the_cache(hub, tmp_path):
     if os.geteuid():
         (tmp_path / "shut").mkdir(mode=0o555)
         refused(hub, "org/folder", "shut", QUIRE_CACHE=str(tmp_path / "shut"))
+
+
+def test_what_is_meant_as_a_file(hub):
+    """A path is not looked up on a hub, and where one is asked it is said."""
+    n = len(hub.log)
+    refused(hub, "models/my.gguf", "models/my.gguf", "not a file or folder here")
+    assert len(hub.log) == n
+    assert "asked the hub" in refused(hub, "org/none", "no file or folder here")
+
+
+def test_an_error_without_end(hub):
+    hub.faults["org/ggufs"] = ["endless"]
+    refused(hub, "org/ggufs", "404", "there is none")

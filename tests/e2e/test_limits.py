@@ -327,3 +327,14 @@ def test_fingerprint_names_the_numerics(tiny_model):
     assert fingerprint("--dtype", "half") == others[1] and fingerprint("--dtype", "auto") == first == fingerprint(
         "--dtype", "bfloat16"
     )
+
+
+def test_more_answers_than_there_is_room_for(tiny_model):
+    """No waiting helps a request that asks for more than the server ever holds: both numbers, and no "later"."""
+    with Server(tiny_model, "--max-num-seqs", "2", "--max-queue", "3", "--kv-cache-memory-bytes", "8Mi") as server:
+        answer = server.post("/v1/completions", {"prompt": "a", "n": 6, "max_tokens": 1})
+        assert answer.status == 400 and answer.error["param"] == "n", answer
+        assert "6 answers" in answer.error["message"] and "5 requests" in answer.error["message"]
+        answer = server.post("/v1/completions", {"prompt": ["a"] * 6, "max_tokens": 1})
+        assert answer.status == 400 and answer.error["param"] == "prompt", answer
+        assert server.post("/v1/completions", {"prompt": "a", "n": 5, "max_tokens": 1}).status == 200
