@@ -1,9 +1,9 @@
 """/v1/completions and /v1/chat/completions with the `openai` client and raw: shapes, usage, scores, seeds."""
 
 import json
-import re
 import math
 import random
+import re
 
 import httpx
 import openai
