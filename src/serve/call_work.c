@@ -87,22 +87,12 @@ static void forget(struct call *c) {
     }
 }
 
-/* The field that asks for several answers. */
-static const char *too_many_of(const struct call *c) {
-    const struct request *r = &c->request;
-    if (c->n_prompts < 2) return "n";
-    return r->kind == REQUEST_EMBEDDING ? "input"
-           : r->kind == REQUEST_RERANK  ? "documents"
-           : r->kind == REQUEST_SCORE   ? "text_2"
-                                        : "prompt";
-}
-
 static void submit_all(struct call *c) {
     size_t n = c->n_prompts * c->request.n;
     size_t room = c->serve->info->max_requests;
     if (n > room) {
         error_param(
-            &c->err, QUIRE_EINVAL, too_many_of(c),
+            &c->err, QUIRE_EINVAL, c->n_prompts > 1 ? request_prompts_field(&c->request) : "n",
             "%zu answers are more than the %zu requests that this server holds at once (--max-num-seqs and "
             "--max-queue)",
             n, room);

@@ -147,4 +147,7 @@ int request_check_pool(const struct request *r, struct error *err); /* fields to
 int request_parse_token_ids(struct request_parser *p, const char *name, const json_t *value, uint32_t **ids,
                             size_t *n, struct error *err);
 
+/* The field that the prompts of a request came in, where it may have several. */
+const char *request_prompts_field(const struct request *r);
+
 #endif

@@ -122,3 +122,10 @@ int request_check_pool(const struct request *r, struct error *err) {
                            REQUEST_MAX_STREAMS);
     return 0;
 }
+
+const char *request_prompts_field(const struct request *r) {
+    return r->kind == REQUEST_EMBEDDING ? "input"
+           : r->kind == REQUEST_RERANK  ? "documents"
+           : r->kind == REQUEST_SCORE   ? "text_2"
+                                        : "prompt";
+}

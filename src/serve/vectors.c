@@ -140,9 +140,7 @@ int vectors_prompts(struct call *c) {
     struct builder b = {c->serve, r, &c->err};
     bool pairs = r->kind != REQUEST_EMBEDDING && c->serve->info->pooling == QUIRE_POOLING_RANK;
     const char *first = r->kind == REQUEST_RERANK ? "query" : "text_1";
-    const char *second = r->kind == REQUEST_EMBEDDING ? "input"
-                         : r->kind == REQUEST_RERANK  ? "documents"
-                                                      : "text_2";
+    const char *second = request_prompts_field(r);
     c->n_queries = pairs ? 0 : r->n_queries;
     size_t n = c->n_queries + r->n_prompts;
     struct token_prompt *p = calloc(n, sizeof *p);

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "weights/hf_impl.h"
+#include "weights/model_path.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -16,14 +17,6 @@
 #define INDEX            "model.safetensors.index.json"
 #define CONFIG_MAX_BYTES ((size_t)16 << 20)
 #define MAX_FILES        4096
-
-static char *join(const char *folder, const char *name) {
-    struct buf path = BUF_INIT;
-    size_t n = strlen(folder);
-    buf_printf(&path, "%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name);
-    if (!buf_ok(&path)) buf_free(&path);
-    return path.data;
-}
 
 static bool has_file(const char *folder, const char *name) {
     struct stat st;
@@ -50,7 +43,7 @@ bool hf_is_folder(const char *path) {
 
 int hf_read_json(const char *folder, const char *name, json_t **out, struct error *err) {
     struct file_map map = {.fd = -1};
-    char *path = join(folder, name), *text = NULL;
+    char *path = model_path_join(folder, name), *text = NULL;
     int rc = path ? file_map_open(&map, path, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc && map.n > CONFIG_MAX_BYTES)
         rc = error_set(err, QUIRE_ELIMIT, "has %zu bytes; at most %zu are read", map.n, CONFIG_MAX_BYTES);
@@ -74,7 +67,7 @@ static int read_object(const char *folder, const char *name, json_t **out, struc
 
 static int open_file(struct weights *w, const char *name, struct error *err) {
     struct weights *file = NULL;
-    char *path = join(w->path, name);
+    char *path = model_path_join(w->path, name);
     int rc = path ? weights_map_file(path, &file, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc) rc = safetensors_read(file, err);
     if (rc) {

@@ -68,7 +68,7 @@ static bool are_parts(struct dirent **models, int n) {
     return true;
 }
 
-static char *join(const char *folder, const char *name) {
+char *model_path_join(const char *folder, const char *name) {
     struct buf path = BUF_INIT;
     size_t n = strlen(folder);
     buf_printf(&path, "%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name);
@@ -94,7 +94,8 @@ int model_path_resolve(const char *path, char **out, struct error *err) {
         return error_set(err, code, "cannot list the folder: %s", strerror(errno));
     }
     if (n == 1 || are_parts(models, n)) {
-        *out = join(path, models[n - 1]->d_name); /* of parts the last: its number is too high if any is */
+        *out = model_path_join(
+            path, models[n - 1]->d_name); /* of parts the last: its number is too high if any is */
         rc = *out ? QUIRE_OK : error_set(err, QUIRE_ENOMEM, "out of memory");
     } else {
         rc = not_one(path, models, n, err);

@@ -8,4 +8,7 @@
  * it (see split.h); malloc'd. QUIRE_ENOTFOUND lists what the folder holds. */
 int model_path_resolve(const char *path, char **out, struct error *err);
 
+/* folder/name, malloc'd; NULL: out of memory. */
+char *model_path_join(const char *folder, const char *name);
+
 #endif
