@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_out.h"
+#include "base/url.h"
 
 #include <curl/curl.h>
 #include <stdlib.h>
@@ -113,10 +114,7 @@ int talk_remote(struct talker *t, json_t *messages, FILE *out, struct buf *text,
     int rc = curl && headers ? request_body(t, messages, &body, err)
                              : error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc) {
-        size_t n = strlen(t->url);
-        while (n && t->url[n - 1] == '/') n--;
-        if (n >= 3 && !strncmp(t->url + n - 3, "/v1", 3)) n -= 3;
-        buf_append(&url, t->url, n);
+        buf_append(&url, t->url, url_server_len(t->url));
         buf_puts(&url, "/v1/chat/completions");
         if (t->options->api_key) {
             buf_printf(&key, "Authorization: Bearer %s", t->options->api_key);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json_out.h"
+#include "base/url.h"
 
 #include <curl/curl.h>
 #include <jansson.h>
@@ -38,10 +39,7 @@ static int no_memory(struct error *err) {
 /* ---- requests ---- */
 
 static void put_url(struct buf *out, const char *url, const char *path) {
-    size_t n = strlen(url);
-    while (n && url[n - 1] == '/') n--;
-    if (n >= 3 && !strncmp(url + n - 3, "/v1", 3)) n -= 3;
-    buf_append(out, url, n);
+    buf_append(out, url, url_server_len(url));
     buf_puts(out, path);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/url.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -56,10 +57,7 @@ static int find_urls(const char *given, struct target *t, struct error *err) {
         return error_set(err, QUIRE_EINVAL, "the server \"%.100s\" is not a URL of http or https", given);
     t->base = join(has_scheme ? "" : "http://", given);
     if (!t->base) return error_set(err, QUIRE_ENOMEM, "out of memory");
-    size_t n = strlen(t->base);
-    while (n && t->base[n - 1] == '/') n--;
-    if (n > 3 && !strncmp(t->base + n - 3, "/v1", 3)) n -= 3;
-    t->base[n] = 0;
+    t->base[url_server_len(t->base)] = 0;
     const char *host = strstr(t->base, "://");
     if (!host || !host[3]) return error_set(err, QUIRE_EINVAL, "the server \"%.100s\" is not a URL", given);
     host += 3;

@@ -127,3 +127,12 @@ void gguf_tensor_info(struct gguf_build *b, const char *name, uint32_t n_dims, c
     gguf_bytes_u64(&b->infos, offset);
     b->n_tensors++;
 }
+
+int gguf_build_write(const char *path, void *data, size_t n) {
+    if (!data) return -1;
+    FILE *f = fopen(path, "wb");
+    int failed = !f || fwrite(data, 1, n, f) != n;
+    if (f && fclose(f)) failed = 1;
+    free(data);
+    return failed ? -1 : 0;
+}

@@ -48,4 +48,7 @@ void gguf_tensor(struct gguf_build *b, const char *name, uint32_t type, unsigned
 void gguf_tensor_info(struct gguf_build *b, const char *name, uint32_t n_dims, const uint64_t *dims,
                       uint32_t type, uint64_t offset);
 
+/* What gguf_build_finish gave (freed here; NULL counts as a failure) to a file: 0, or -1. */
+int gguf_build_write(const char *path, void *data, size_t n);
+
 #endif

@@ -378,10 +378,5 @@ void *tiny_family_memory(const char *variant, unsigned type, uint64_t seed, size
 int tiny_family_write(const char *path, const char *variant, unsigned type, uint64_t seed) {
     size_t n;
     void *data = tiny_family_memory(variant, type, seed, &n);
-    if (!data) return -1;
-    FILE *f = fopen(path, "wb");
-    int failed = !f || fwrite(data, 1, n, f) != n;
-    if (f && fclose(f)) failed = 1;
-    free(data);
-    return failed ? -1 : 0;
+    return gguf_build_write(path, data, n);
 }

@@ -303,10 +303,5 @@ void *tiny_model_memory(const struct tiny_model_options *o, size_t *n) {
 int tiny_model_write(const char *path, const struct tiny_model_options *o) {
     size_t n;
     void *data = tiny_model_memory(o, &n);
-    if (!data) return -1;
-    FILE *f = fopen(path, "wb");
-    int failed = !f || fwrite(data, 1, n, f) != n;
-    if (f && fclose(f)) failed = 1;
-    free(data);
-    return failed ? -1 : 0;
+    return gguf_build_write(path, data, n);
 }
