@@ -15,6 +15,7 @@ MAX_LINES = {"include/quire/quire.h": 249}
 
 # folder: (folders of src/, public headers, libraries) it may include besides itself and libc.
 ERROR, STATS, QUIRE, SCORE = "quire/error.h", "quire/stats.h", "quire/quire.h", "quire/score.h"
+STEP = "quire/step.h"
 ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "fetch", "load", "eval",
        "cli"}
 LAYERS = {
@@ -24,14 +25,14 @@ LAYERS = {
     "kern": ({"base"}, {ERROR}, {"x86"}),
     "backend": ({"base", "kern"}, {ERROR}, {"pthread"}),
     "model": ({"base", "weights", "backend"}, {ERROR}, set()),
-    "engine": ({"base", "model", "backend"}, {ERROR, STATS, QUIRE, SCORE}, {"pthread"}),
+    "engine": ({"base", "model", "backend"}, {ERROR, STATS, QUIRE, SCORE, STEP}, {"pthread"}),
     "net": ({"base"}, {ERROR}, {"libevent", "openssl", "pthread"}),
     "serve": ({"base", "net", "text"}, {ERROR, STATS, QUIRE}, {"jansson", "pthread"}),
     "bench": ({"base", "kern", "weights"}, {ERROR}, {"pthread", "x86"}),
     "fetch": ({"base"}, {ERROR}, {"jansson", "curl", "openssl"}),
     "load": ({"base"}, {ERROR}, {"jansson", "curl"}),
     "eval": ({"base", "text"}, {ERROR, QUIRE, SCORE}, {"jansson", "curl"}),
-    "cli": (ALL, {ERROR, STATS, QUIRE}, {"jansson", "curl", "openssl", "pthread"}),
+    "cli": (ALL, {ERROR, STATS, QUIRE, STEP}, {"jansson", "curl", "openssl", "pthread"}),
 }
 
 # Headers that belong to a library; everything else in <> counts as libc.

@@ -73,6 +73,7 @@ struct quire_config {
     uint64_t seed;                 /* base seed of requests without one; their draws also count up */
     const char *cache_secret;      /* shared secret of the KV block keys; NULL = random per process */
     struct log *log;               /* may be NULL */
+    const struct quire_step_reader *step_reader; /* must outlive the engine; NULL = none; else include <quire/step.h> */
     void (*progress)(void *ctx, const char *phase, double done); /* while opening; may be NULL */
     void *progress_ctx;
 };

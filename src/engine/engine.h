@@ -4,6 +4,7 @@
  *   plan.c       sizes of everything, decided before anything large is taken
  *   engine.c     the thread's loop, arrivals and departures, and the calls of quire.h that talk to it
  *   step.c       one step: batch, forward pass, sampling
+ *   pace.h       how long a step may be
  *   deliver.c    results to tokens, stops, events, figures
  *
  * Threads: callers (quire_submit, quire_poll, ...) touch streams, `limits` and the atomics; everything else
@@ -15,6 +16,7 @@
 #include "base/log.h"
 #include "base/mpsc.h"
 #include "engine/doorbell.h"
+#include "engine/pace.h"
 #include "engine/scheduler.h"
 #include "engine/stream.h"
 #include "model/model.h"
@@ -61,7 +63,7 @@ struct step {
     float *vectors;                       /* [STEP_VECTORS] of the model, with pooling */
     struct quire_stream **done;           /* [max_num_seqs] ended in this step: let go at its end */
     size_t n_done;
-    double rows_per_us; /* of recent steps with many rows; 0 = not known yet */
+    struct pace pace;
 };
 
 #define ENGINE_MAX_WAKERS 64
@@ -72,6 +74,7 @@ struct quire_engine {
     struct plan plan;
     struct stream_limits limits;
     struct log *log;
+    const struct quire_step_reader *step_reader; /* NULL = none */
     struct quire_info info;
     struct model_spec spec;
     struct backend *backend;

@@ -215,6 +215,7 @@ int quire_open(const struct quire_config *config, struct quire_engine **out, str
     struct quire_engine *e = calloc(1, sizeof *e);
     if (!e) return error_set(err, QUIRE_ENOMEM, "out of memory for the engine");
     e->log = config->log;
+    e->step_reader = config->step_reader;
     stats_init(&e->stats);
     mpsc_init(&e->arrivals);
     mpsc_init(&e->departures);

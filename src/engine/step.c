@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 
 #include <quire/score.h>
+#include <quire/step.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -236,42 +237,54 @@ static uint64_t complete(struct quire_engine *e) {
     return logits_us;
 }
 
-/* A step is the time that a cancel, a new request and the next token of everyone else have to wait, so
- * prompts are computed in parts that take about STEP_US, though not in parts so small that weights are read
- * for few rows. (By law 1 this changes no answer.) */
-#define STEP_US       200000
-#define STEP_MIN_ROWS 128
-#define STEP_RATED    128 /* rows from which a step tells the speed of prefill; no more than the line above */
-
-static void set_budget(struct quire_engine *e) {
-    double rows = e->step.rows_per_us * STEP_US, most = (double)e->plan.max_num_batched_tokens;
-    size_t n = rows > 0 && rows < most ? (size_t)rows : e->plan.max_num_batched_tokens;
-    if (rows <= 0) n = 2 * STEP_MIN_ROWS;
-    scheduler_set_budget(e->scheduler, size_max(n, STEP_MIN_ROWS));
+/* Rows of tokens that were generated come behind those of the prompt. */
+static void count_rows(const struct sequence *seq, const struct batch_seq *bs, struct quire_step *out) {
+    size_t first = bs->first_position, end = first + bs->n_rows;
+    size_t split = size_max(first, size_min(end, seq->n_prompt));
+    out->n_prefill_rows += split - first;
+    out->n_decode_rows += end - split;
+    *(split > first ? &out->n_prefill_seqs : &out->n_decode_seqs) += 1;
+    out->prefill_attended += (uint64_t)(split - first) * (first + 1 + split) / 2;
+    out->decode_attended += (uint64_t)(end - split) * (split + 1 + end) / 2;
 }
 
-static void note_speed(struct quire_engine *e, size_t n_rows, uint64_t forward_us) {
-    if (n_rows < STEP_RATED) return;
-    double speed = (double)n_rows / (double)(forward_us + 1), *mean = &e->step.rows_per_us;
-    *mean = *mean > 0 ? 0.5 * (*mean + speed) : speed;
+/* Before the step is complete: sequences may end there. */
+static void describe_step(const struct quire_engine *e, struct quire_step *out) {
+    const struct batch *b = &e->step.batch;
+    size_t n;
+    struct sequence *const *planned = scheduler_planned(e->scheduler, &n);
+    for (size_t i = 0; i < n; i++) count_rows(planned[i], &b->seqs[i], out);
+    out->n_logit_rows = b->n_logit_rows;
+    out->n_running = scheduler_running(e->scheduler);
+    out->n_waiting = scheduler_waiting(e->scheduler);
+}
+
+static void note_times(struct quire_engine *e, const struct quire_step *s, size_t n_rows) {
+    hist_add(&e->stats.step_prepare, (double)s->prepare_us * 1e-6);
+    hist_add(&e->stats.step_forward, (double)s->forward_us * 1e-6);
+    hist_add(&e->stats.step_sample, (double)s->sample_us * 1e-6);
+    hist_add(&e->stats.iteration_tokens, (double)n_rows);
+    atomic_fetch_add_explicit(&e->stats.steps, 1, memory_order_relaxed);
 }
 
 bool step_run(struct quire_engine *e) {
     uint64_t start = clock_us();
-    set_budget(e);
+    scheduler_set_budget(e->scheduler, pace_budget(&e->step.pace, e->plan.max_num_batched_tokens));
     size_t n = scheduler_plan(e->scheduler);
     if (!n) return false;
+    struct quire_step figures = {0};
     build_batch(e, start);
     uint64_t prepared = clock_us();
     model_forward(e->model, e->kv, &e->step.batch);
     e->backend->ops->wait(e->backend);
     uint64_t computed = clock_us();
-    note_speed(e, n, computed - prepared);
+    pace_note(&e->step.pace, n, computed - prepared);
+    if (e->step_reader) describe_step(e, &figures);
     uint64_t logits_us = complete(e), end = clock_us();
-    hist_add(&e->stats.step_prepare, (double)(prepared - start) * 1e-6);
-    hist_add(&e->stats.step_forward, (double)(computed - prepared + logits_us) * 1e-6);
-    hist_add(&e->stats.step_sample, (double)(end - computed - logits_us) * 1e-6);
-    hist_add(&e->stats.iteration_tokens, (double)n);
-    atomic_fetch_add_explicit(&e->stats.steps, 1, memory_order_relaxed);
+    figures.prepare_us = prepared - start;
+    figures.forward_us = computed - prepared + logits_us;
+    figures.sample_us = end - computed - logits_us;
+    note_times(e, &figures, n);
+    if (e->step_reader) e->step_reader->read(e->step_reader->ctx, &figures);
     return true;
 }

@@ -5,6 +5,8 @@
 #include "util/alloc_fail.h"
 #include "util_engine.h"
 
+#include <quire/step.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -339,6 +341,57 @@ static void test_penalties_take_effect(void **state) {
     quire_shutdown(e);
 }
 
+/* ---- steps ----------------------------------------------------------------------------------------------
+ */
+
+struct step_sums {
+    struct quire_step all;
+    size_t n_steps, most_rows, most_running;
+};
+
+static void add_step(void *ctx, const struct quire_step *step) {
+    struct step_sums *x = ctx;
+    size_t rows = step->n_prefill_rows + step->n_decode_rows;
+    x->n_steps++;
+    x->all.n_prefill_rows += step->n_prefill_rows;
+    x->all.n_decode_rows += step->n_decode_rows;
+    x->all.n_decode_seqs += step->n_decode_seqs;
+    x->all.prefill_attended += step->prefill_attended;
+    x->all.decode_attended += step->decode_attended;
+    x->all.n_logit_rows += step->n_logit_rows;
+    if (rows > x->most_rows) x->most_rows = rows;
+    if (step->n_running > x->most_running) x->most_running = step->n_running;
+}
+
+/* Four requests of 300 + 9 tokens, nothing shared: every token but each one's last is computed once, and sees
+ * all before it and itself. */
+static void test_step_figures(void **state) {
+    struct fixture *f = *state;
+    enum { N = 4, PROMPT = 300, TOKENS = 9 };
+    struct step_sums sums = {0};
+    struct quire_step_reader reader = {add_step, &sums};
+    f->config.step_reader = &reader;
+    struct quire_engine *e = test_open(&f->config);
+    static uint32_t prompts[N][PROMPT];
+    struct quire_request q[N];
+    struct test_result r[N];
+    for (size_t i = 0; i < N; i++) q[i] = request(prompts[i], PROMPT, TOKENS, 70 + i);
+    test_run(e, q, N, &f->model, r);
+    test_baseline(e, N);
+    assert_int_equal(sums.n_steps, atomic_load(&quire_stats(e)->steps));
+    assert_int_equal(sums.all.n_prefill_rows, N * PROMPT);
+    assert_int_equal(sums.all.n_decode_rows, N * (TOKENS - 1));
+    assert_int_equal(sums.all.n_decode_seqs, N * (TOKENS - 1));
+    assert_int_equal(sums.all.n_logit_rows, N * TOKENS);
+    size_t attended = 0;
+    for (size_t p = PROMPT; p < PROMPT + TOKENS - 1; p++) attended += p + 1;
+    assert_int_equal(sums.all.prefill_attended, N * (size_t)PROMPT * (PROMPT + 1) / 2);
+    assert_int_equal(sums.all.decode_attended, N * attended);
+    assert_true(sums.most_rows <= f->config.max_num_batched_tokens && sums.most_running <= N);
+    test_results_free(r, N);
+    quire_shutdown(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -349,6 +402,7 @@ int main(void) {
         TEST(test_steps_allocate_nothing),
         cmocka_unit_test(test_counts_against_naive),
         TEST(test_penalties_take_effect),
+        TEST(test_step_figures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
