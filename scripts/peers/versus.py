@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lets engines take turns on the same workloads in one run, and keeps medians and ratios.
 
-usage: versus.py [--rounds 5] [--only NAME,...] [--quiet SHARE] [--keep NAME] ENGINES
+usage: versus.py [--rounds 5] [--only NAME,...] [--quiet SHARE] [--keep NAME] [--quire PATH] ENGINES
 
 ENGINES is a file with a command for each engine and line, '#' begins a comment:
 
@@ -11,7 +11,7 @@ ENGINES is a file with a command for each engine and line, '#' begins a comment:
 
 The first is what the others are compared with. All stay loaded; --turns is added to each command. A round measures each
 workload in each engine once, in turn, and again while other processes take more than --quiet of the machine. The first
-round is thrown away. --keep NAME writes bench/results/NAME.json, from which scripts/bench_docs.py makes a table."""
+round is thrown away. Beside each rate stands what share of the cores was left by others on the same hardware. --keep NAME writes bench/results/NAME.json, from which scripts/bench_docs.py makes a table."""
 
 import argparse
 import datetime
@@ -21,6 +21,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import workloads
@@ -56,6 +57,14 @@ class Engine:
             self.process.kill()
 
 
+def core_share(quire):
+    """What is left of the cores to this machine: work of others on the other half of a core is seen in no figure of the system,
+    and slows engines unequally (docs/benchmarks.md, "Kernels")."""
+    with tempfile.NamedTemporaryFile() as out:
+        subprocess.run([quire, "bench", "kernels", "--cores", "--json", out.name], check=True, stdout=subprocess.DEVNULL)
+        return json.load(out)["cores"]["share"]
+
+
 def measure_quietly(engine, workload, seed, args):
     """The first undisturbed measurement, or the least disturbed one of those that fit the patience."""
     best, until, attempt = None, time.monotonic() + args.patience, 0
@@ -72,10 +81,13 @@ def rounds(engines, names, args):
     for number in range(-1, args.rounds):
         for name in names:
             for engine, runs in zip(engines, results[name]):
+                before = core_share(args.quire)
                 one = measure_quietly(engine, name, number, args)
+                one["cores"] = (before + core_share(args.quire)) / 2
                 if number >= 0:
                     runs.append(one)
-                print(f"{number:>3} {name:<15} {engine.name:<16} {one['tok_s']:10.1f} tok/s, others {100 * one['others']:3.0f} %",
+                print(f"{number:>3} {name:<15} {engine.name:<16} {one['tok_s']:10.1f} tok/s, others {100 * one['others']:3.0f} %, "
+                      f"cores {100 * one['cores']:3.0f} %",
                       file=sys.stderr, flush=True)
     return results
 
@@ -83,7 +95,8 @@ def rounds(engines, names, args):
 def summary(runs):
     rates = [one["tok_s"] for one in runs]
     return {"tok_s": round(statistics.median(rates), 1), "range": [round(min(rates), 1), round(max(rates), 1)],
-            "others": round(statistics.median(one["others"] for one in runs), 3)}
+            "others": round(statistics.median(one["others"] for one in runs), 3),
+            "runs": [[round(one["tok_s"], 1), round(one["cores"], 2)] for one in runs]}
 
 
 def show(record):
@@ -104,6 +117,7 @@ def main():
     p.add_argument("--quiet", type=float, default=0.05)
     p.add_argument("--patience", type=float, default=30)
     p.add_argument("--keep", default="")
+    p.add_argument("--quire", default=ROOT / "build" / "quire", help="for `bench kernels --cores`, before and after each measurement")
     args = p.parse_args()
     names = [w.name for w in workloads.chosen(args)]
     lines = [line.strip() for line in pathlib.Path(args.engines).read_text().splitlines()]

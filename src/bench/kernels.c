@@ -1,6 +1,7 @@
 /* The run: the machine, its limits, then every kernel. */
 #include "bench/kernels.h"
 #include "bench/bench.h"
+#include "bench/core_share.h"
 
 #include "base/error.h"
 
@@ -181,6 +182,25 @@ static void report_machine(struct bench *b) {
     json_out_arr_end(j);
 }
 
+/* Whether the figures that follow are of whole cores. */
+static int report_cores(struct bench *b, struct error *err) {
+    struct core_share s;
+    int rc = core_share_measure(b->team, &s, err);
+    if (rc) return rc;
+    fprintf(b->o->out,
+            "\ncores: %.2f GHz, %.0f %% of their units free for this process (%.0f to %.0f %%)%s\n",
+            s.clock_hz * 1e-9, 100 * s.median, 100 * s.low, 100 * s.high,
+            s.low < CORE_SHARED_BELOW ? "; others use the same cores at times, and all figures vary" : "");
+    json_out_key(&b->json, "cores");
+    json_out_obj(&b->json);
+    put_number(b, "clock_hz", s.clock_hz);
+    put_number(b, "share", s.median);
+    put_number(b, "share_p10", s.low);
+    put_number(b, "share_p90", s.high);
+    json_out_obj_end(&b->json);
+    return QUIRE_OK;
+}
+
 /* ---- the run ---- */
 
 static void measure_limits(struct bench *b) {
@@ -248,7 +268,7 @@ int bench_kernels(const struct bench_kernels *o, struct error *err) {
     struct buf unwanted = BUF_INIT, *json = o->json ? o->json : &unwanted;
     struct bench b = {.o = o, .kern = o->kern, .n_threads = o->n_threads, .fill = {1}};
     int rc = o->only ? check_only(&b, err) : QUIRE_OK;
-    if (!rc) rc = map_memory(&b, err);
+    if (!rc && !o->cores_only) rc = map_memory(&b, err);
     if (!rc) rc = team_start(&b.team, o->n_threads, err);
     if (rc) goto done;
     json_out_init(&b.json, json);
@@ -256,8 +276,11 @@ int bench_kernels(const struct bench_kernels *o, struct error *err) {
     json_out_key(&b.json, "format");
     json_out_u64(&b.json, 1);
     report_machine(&b);
-    measure_limits(&b);
-    rc = measure_kernels(&b, err);
+    rc = report_cores(&b, err);
+    if (!rc && !o->cores_only) {
+        measure_limits(&b);
+        rc = measure_kernels(&b, err);
+    }
     if (b.n_apart)
         fprintf(
             o->out,

@@ -13,11 +13,12 @@
 #include <stdio.h>
 
 struct bench_kernels {
-    const struct kern *kern;  /* the path to measure */
-    const char *cpu_limit;    /* the limit that chose it (--cpu, QUIRE_CPU); NULL if none was set */
-    bool limits_only;         /* the limits, the one of a 2 GB working set too, and no kernel */
-    const char *only;         /* kernels whose name holds this text, with more shapes; NULL: all */
-    size_t n_threads;         /* at least 1, at most BENCH_MAX_THREADS */
+    const struct kern *kern; /* the path to measure */
+    const char *cpu_limit;   /* the limit that chose it (--cpu, QUIRE_CPU); NULL if none was set */
+    bool cores_only;  /* how much of its cores the process has (bench/core_share.h), and nothing else */
+    bool limits_only; /* the limits, the one of a 2 GB working set too, and no kernel */
+    const char *only; /* kernels whose name holds this text, with more shapes; NULL: all */
+    size_t n_threads; /* at least 1, at most BENCH_MAX_THREADS */
     uint64_t available_bytes; /* memory that may be used */
     FILE *out;                /* the table, row by row as it is measured */
     struct buf *json;         /* the same as JSON (docs/benchmarks.md), complete on success; NULL: none */

@@ -129,6 +129,12 @@ static struct round {
     return r;
 }
 
+void team_once(struct team *t, team_work *work, void *ctx) {
+    t->work = work;
+    t->ctx = ctx;
+    run_round(t);
+}
+
 /* Shares that ran one after the other had the memory for themselves. */
 static bool ran_together(const struct team *t, const struct round *r) {
     return t->n_threads == 1 || r->span <= 1.1 * r->seconds + 50e-6;
@@ -136,9 +142,7 @@ static bool ran_together(const struct team *t, const struct round *r) {
 
 double team_seconds(struct team *t, team_work *work, void *ctx, bool *apart) {
     double together = INFINITY, any = INFINITY, begin = now(CLOCK_MONOTONIC), passed = 0.0;
-    t->work = work;
-    t->ctx = ctx;
-    run_round(t); /* warms up */
+    team_once(t, work, ctx); /* warms up */
     for (int i = 0; i < MIN_ROUNDS || (i < MAX_ROUNDS && passed < MIN_SECONDS) ||
                     (isinf(together) && passed < MAX_SECONDS);
          i++) {

@@ -17,6 +17,9 @@ int team_start(struct team **out, size_t n_threads, struct error *err);
 void team_stop(struct team *t); /* NULL allowed */
 size_t team_threads(const struct team *t);
 
+/* One round of all shares, at the same time. */
+void team_once(struct team *t, team_work *work, void *ctx);
+
 /* Seconds of the slowest share in one round of all shares, the best of many rounds. Each share is timed by
  * its thread's own processor time: kernels never wait, so others on the machine disturb this least. Rounds
  * whose shares ran one after the other do not count, since each then had the memory for itself, unless all

@@ -16,7 +16,7 @@
 struct bench_options {
     const char *cpu, *only, *json;
     int64_t threads;
-    bool limits;
+    bool cores, limits;
 };
 
 #define AT(member) offsetof(struct bench_options, member)
@@ -24,6 +24,8 @@ struct bench_options {
 static const struct option table[] = {
     {"limits", OPTION_BOOL, AT(limits), "What", NULL, "false", 0, 0, NULL, NULL,
      "Only the limits of the machine: reading from memory (2 GB too), multiplying."},
+    {"cores", OPTION_BOOL, AT(cores), "What", NULL, "false", 0, 0, NULL, NULL,
+     "Only how much of its cores this process has: what others on the same hardware leave."},
     {"only", OPTION_STRING, AT(only), "What", "TEXT", NULL, 0, 0, NULL, NULL,
      "Only kernels with this text in their name, in more shapes."},
     {"json", OPTION_STRING, AT(json), "What", "FILE", NULL, 0, 0, NULL, NULL,
@@ -41,15 +43,20 @@ static int measure(const struct bench_options *o, struct error *err) {
     struct buf json = BUF_INIT;
     FILE *file = NULL;
     struct meminfo memory = {0};
-    if (o->limits && o->only)
+    const char *without_kernels = o->cores ? "--cores" : o->limits ? "--limits" : NULL;
+    if (without_kernels && o->only)
+        return error_set(err, QUIRE_EINVAL, "%s measures no kernel, so --only has nothing to choose from",
+                         without_kernels);
+    if (o->cores && o->limits)
         return error_set(err, QUIRE_EINVAL,
-                         "--limits measures no kernel, so --only has nothing to choose from");
+                         "--cores measures no limits, so it cannot be given with --limits");
     if (o->only && !*o->only) return error_set(err, QUIRE_EINVAL, "--only may not be empty");
     if (meminfo_read("", &memory)) return error_set(err, QUIRE_EIO, "/proc/meminfo cannot be read");
     int rc = file_open_result("--json", o->json, &file, err);
     if (rc) return rc;
     struct bench_kernels b = {.kern = kern_select(o->cpu),
                               .cpu_limit = o->cpu,
+                              .cores_only = o->cores,
                               .limits_only = o->limits,
                               .only = o->only,
                               .n_threads = o->threads ? (size_t)o->threads : cores_available(),

@@ -26,7 +26,8 @@ def measure(tmp_path, *args, env=None):
 
 
 def check_fields(measured):
-    assert list(measured) == ["format", "machine", "threads", "path", "cpu_limit", "paths", "limits", "kernels"]
+    assert list(measured) == ["format", "machine", "threads", "path", "cpu_limit", "paths", "cores", "limits", "kernels"]
+    check_cores(measured["cores"])
     assert measured["format"] == 1
     assert list(measured["machine"]) == ["cpu", "features"] and measured["machine"]["cpu"]
     assert set(measured["machine"]["features"]) <= set(FLAGS)
@@ -43,6 +44,12 @@ def check_fields(measured):
         limit = next(limit for limit in measured["limits"] if limit["name"] == row["limit"])
         reached = row["bytes_per_s"] if limit["unit"] == "bytes/s" else row["ops_per_s"]
         assert row["share"] == pytest.approx(reached / limit["value"])
+
+
+def check_cores(cores):
+    assert list(cores) == ["clock_hz", "share", "share_p10", "share_p90"]
+    assert 2e8 < cores["clock_hz"] < 1e10  # what a processor of a server may have, and a slowed one
+    assert 0 < cores["share_p10"] <= cores["share"] <= cores["share_p90"] <= 1
 
 
 def value(measured, name):
@@ -63,6 +70,16 @@ def test_limits(tmp_path):
         assert value(measured, "int8") > value(measured, "f32")
     assert (value(measured, "bf16_dot") is None) == (not (HAS["avx512"] and "avx512_bf16" in FLAGS))
     assert (value(measured, "amx_int8") is None) == (not HAS["amx"])
+
+
+def test_cores(tmp_path):
+    lines, measured = measure(tmp_path, "--cores")
+    assert list(measured) == ["format", "machine", "threads", "path", "cpu_limit", "paths", "cores"]
+    check_cores(measured["cores"])
+    assert f"cores: {measured['cores']['clock_hz'] * 1e-9:.2f} GHz" in lines[-1]
+    for other in ("--limits", "--only=q4"):
+        done = run("bench", "kernels", "--cores", other)
+        assert done.returncode and "--cores measures no" in done.stderr
 
 
 @pytest.mark.parametrize("path", ["ref", "avx2", "avx512"])

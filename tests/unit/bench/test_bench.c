@@ -1,4 +1,5 @@
 /* What measuring rests on: data that computes like a model's, and a team whose shares all run. */
+#include "bench/core_share.h"
 #include "bench/fill.h"
 #include "bench/limits.h"
 #include "bench/team.h"
@@ -64,6 +65,18 @@ static void floats_are_spread_evenly(void **state) {
     assert_true(fabs(sum / N) < 0.01 &&
                 fabs(squares / N - 1.0 / 3.0) < 0.01); /* of the uniform distribution */
     free(x);
+}
+
+/* A clock of 3 GHz, and 2 instructions a cycle or fewer in nine of ten slices. */
+static void shares_of_cores(void **state) {
+    double chained[10], independent[10];
+    for (int i = 0; i < 10; i++) {
+        chained[i] = 1e9;
+        independent[i] = 6e9 * (i == 4 ? 1.02 : 0.1 * i); /* a slice beyond the units is a whole core */
+    }
+    struct core_share s = core_share_of(chained, independent, 10);
+    assert_true(fabs(s.clock_hz - 3e9) < 1);
+    assert_true(fabs(s.low - 0.1) < 1e-9 && fabs(s.median - 0.6) < 1e-9 && fabs(s.high - 0.9) < 1e-9);
 }
 
 struct tally {
@@ -135,6 +148,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_finite_and_of_ordinary_size),
         cmocka_unit_test(floats_are_spread_evenly),
+        cmocka_unit_test(shares_of_cores),
         cmocka_unit_test(every_share_runs_in_every_round),
         cmocka_unit_test(a_team_that_cannot_start_says_so),
         cmocka_unit_test(a_machine_has_a_name),
