@@ -148,16 +148,9 @@ static void write_tokenize(struct call *c) {
 
 static void write_detokenize(struct call *c) {
     struct buf text = {.limit_bytes = c->serve->config.max_answer_bytes};
-    struct detokenizer d = {0};
     struct json_out j;
     const struct token_buf *ids = &c->prompts[0].ids;
-    for (size_t i = 0; i < ids->n; i++) {
-        size_t n;
-        const uint8_t *bytes =
-            tokenizer_bytes(c->serve->text.tokenizer, ids->ids[i], !c->request.skip_special_tokens, &n);
-        detokenizer_push(&d, bytes, n, &text);
-    }
-    detokenizer_finish(&d, &text);
+    tokenizer_decode(c->serve->text.tokenizer, ids->ids, ids->n, !c->request.skip_special_tokens, &text);
     json_out_init(&j, &c->body);
     json_out_obj(&j);
     json_out_key(&j, "prompt");

@@ -1,5 +1,6 @@
 #include "text/tokenizer.h"
 
+#include "text/detokenizer.h"
 #include "text/tokenizer_internal.h"
 
 #include "base/error.h"
@@ -67,7 +68,8 @@ static int by_id(const void *a, const void *b) {
 static void use_template(struct tokenizer *t, const struct tokenizer_pipeline *p) {
     t->single = p->single;
     t->pair = p->pair;
-    t->drops_first_space = p->drops_first_space;
+    t->first_space = p->first_space;
+    t->joins_marks = p->joins_marks;
 }
 
 static int index_specials(struct tokenizer *t) {
@@ -350,9 +352,6 @@ bool tokenizer_adds_bos(const struct tokenizer *t) {
     if (t->single.n) return t->bos >= 0 && t->single.items[0] == t->bos;
     return t->add_bos && t->bos >= 0;
 }
-bool tokenizer_drops_first_space(const struct tokenizer *t) {
-    return t->drops_first_space;
-}
 bool tokenizer_pre_overridden(const struct tokenizer *t) {
     return t->pre_overridden;
 }
@@ -387,13 +386,52 @@ static const struct special *special_of_id(const struct tokenizer *t, uint32_t i
 const uint8_t *tokenizer_bytes(const struct tokenizer *t, uint32_t id, bool with_special, size_t *len) {
     *len = 0;
     if (id >= t->n_vocab) return t->bytes;
-    const struct special *s = with_special ? special_of_id(t, id) : NULL;
-    if (s) {
-        *len = s->len;
-        return s->text;
-    }
     *len = t->offsets[id + 1] - t->offsets[id];
-    return t->bytes + t->offsets[id];
+    const struct special *s = with_special && !*len ? special_of_id(t, id) : NULL;
+    if (!s) return t->bytes + t->offsets[id];
+    *len = s->len;
+    return s->text;
+}
+
+/* " ." and the like, which the reference's WordPiece decoder writes without the space. */
+static bool joins(const uint8_t *s, size_t n) {
+    static const char *const ends[] = {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t len = strlen(ends[i]);
+        if (n > len && *s == ' ' && !memcmp(s + 1, ends[i], len)) return true;
+    }
+    return false;
+}
+
+/* How many of the spaces that a token begins with are dropped; *first: whether the text begins with it. */
+static size_t n_dropped(const struct tokenizer *t, uint32_t id, const uint8_t *s, size_t n, bool *first) {
+    bool none = t->first_space == FIRST_KEPT || t->first_space == FIRST_AS_PIECE;
+    size_t spaces = 0, most = none ? 0 : t->first_space == FIRST_SPACE ? 1 : n;
+    if (t->first_space == FIRST_PIECES_SPACES && t->types[id] == TOKEN_USER_DEFINED) most = 0;
+    while (spaces < n && spaces < most && s[spaces] == ' ') spaces++;
+    *first = t->first_space == FIRST_SPACES && spaces == n;
+    return spaces;
+}
+
+void tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool with_special,
+                      struct buf *out) {
+    struct detokenizer d = {0};
+    bool first = true, words = t->family == &tokenizer_wordpiece;
+    for (size_t i = 0; i < n; i++) {
+        size_t len;
+        const uint8_t *s = tokenizer_bytes(t, ids[i], with_special, &len);
+        if (!len) continue;
+        if (first && t->first_space == FIRST_AS_PIECE) {
+            struct text_span piece = piece_spelling(t, ids[i]);
+            s = (const uint8_t *)piece.data;
+            len = piece.len;
+        }
+        if (words && !first && tokenizer_is_control(t, ids[i]))
+            detokenizer_push(&d, (const uint8_t *)" ", 1, out);
+        size_t drop = first ? n_dropped(t, ids[i], s, len, &first) : words && t->joins_marks && joins(s, len);
+        detokenizer_push(&d, s + drop, len - drop, out);
+    }
+    detokenizer_finish(&d, out);
 }
 
 void tokenizer_byte_table(const struct tokenizer *t, const uint8_t **bytes, const uint32_t **offsets) {

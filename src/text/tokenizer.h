@@ -7,6 +7,8 @@
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
+#include "base/buf.h"
+
 #include <quire/error.h>
 
 #include <stdbool.h>
@@ -133,9 +135,12 @@ int tokenizer_encode_pair(const struct tokenizer *t, struct text_span first, str
  * none. An id out of range has none. Owned by t. */
 const uint8_t *tokenizer_bytes(const struct tokenizer *t, uint32_t id, bool with_special, size_t *len);
 
-/* Whether the text of a whole sequence of ids drops one space that its first bytes are: the one that encoding
- * puts in front. Where ids go on from others (an answer after its prompt) nothing is dropped. */
-bool tokenizer_drops_first_space(const struct tokenizer *t);
+/* Appends the text of a whole sequence of ids to *out, as the reference decodes it: the space that encoding
+ * puts in front is dropped, WordPiece joins its words with spaces, and ill-formed UTF-8 becomes U+FFFD
+ * (text/detokenizer.h). Where ids go on from others (an answer after its prompt) nothing is dropped: their
+ * text is that of tokenizer_bytes. */
+void tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool with_special,
+                      struct buf *out);
 
 /* The bytes of all ids in one array, control tokens empty: id i is bytes[offsets[i] .. offsets[i + 1]). Owned
  * by t. */

@@ -34,6 +34,15 @@ enum {
 };
 
 /* How pieces become text. */
+/* What goes from the front of a whole text that is decoded. */
+enum first_space {
+    FIRST_KEPT,
+    FIRST_SPACE,         /* one space */
+    FIRST_SPACES,        /* all spaces */
+    FIRST_PIECES_SPACES, /* all spaces of the first token, unless it is one that was added */
+    FIRST_AS_PIECE       /* nothing: the first token is written as the vocabulary has it */
+};
+
 enum piece_text {
     PIECE_PLAIN,
     PIECE_ALPHABET,  /* the byte-level alphabet */
@@ -55,7 +64,8 @@ struct tokenizer_pipeline {
     struct text_span continuation; /* WordPiece: what continuing pieces begin with */
     size_t max_word_chars;
     enum piece_text piece_text;
-    bool drops_first_space;
+    enum first_space first_space;
+    bool joins_marks; /* "a ." is decoded as "a." */
     struct token_template single, pair;
     struct text_span charsmap; /* of NORM_PRECOMPILED steps */
 };
@@ -94,7 +104,8 @@ struct tokenizer {
     int64_t bos, eos;
     bool add_bos, add_eos;
     struct token_template single, pair; /* n 0: BOS and EOS as the flags say */
-    bool drops_first_space;
+    enum first_space first_space;
+    bool joins_marks;
 
     const struct norm_step *norm, *prep;
     size_t n_norm, n_prep;

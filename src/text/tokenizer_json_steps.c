@@ -350,7 +350,7 @@ static int read_strip_decoder(struct json_loader *l, const json_t *j, const char
     json_int_t stop = json_integer_value(json_object_get(j, "stop"));
     if (content.len != 1 || *content.data != ' ' || start < 0 || start > 1 || stop != 0)
         return wrong(l, path, "Strip is supported for at most one space at the start");
-    l->pipeline.drops_first_space = start == 1;
+    l->pipeline.first_space = start ? FIRST_SPACE : FIRST_KEPT;
     return 0;
 }
 
@@ -369,14 +369,14 @@ int json_read_decoder(struct json_loader *l, const json_t *j, const char *path) 
     }
     if (is(type, "WordPiece")) {
         l->pipeline.piece_text = PIECE_WORDPIECE;
-        l->pipeline.drops_first_space = true;
-        return 0;
+        l->pipeline.first_space = FIRST_AS_PIECE;
+        return json_read_bool(l, j, "cleanup", true, &l->pipeline.joins_marks);
     }
     if (is(type, "Metaspace")) {
         enum norm_prefix prefix;
         rc = read_scheme(l, j, path, &prefix);
         l->pipeline.piece_text = PIECE_METASPACE;
-        l->pipeline.drops_first_space = prefix != PREFIX_NEVER;
+        l->pipeline.first_space = prefix == PREFIX_NEVER ? FIRST_KEPT : FIRST_PIECES_SPACES;
         return rc;
     }
     return json_unsupported(

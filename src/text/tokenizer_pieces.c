@@ -308,7 +308,7 @@ int sentencepiece_norm(struct tokenizer *t, const struct tokenizer_spec *spec, c
                                .keep = keep};
     t->norm = step;
     t->n_norm = 1;
-    t->drops_first_space = !spec->no_space_prefix && !spec->space_suffix;
+    t->first_space = spec->squeeze_spaces ? FIRST_SPACES : spec->no_space_prefix ? FIRST_KEPT : FIRST_SPACE;
     int rc = charsmap_init(&t->charsmap, spec->charsmap.data, spec->charsmap.len, &t->arena, err);
     if (rc == QUIRE_EFORMAT) error_prefix(err, "tokenizer.ggml");
     return rc;

@@ -51,7 +51,8 @@ static int wordpiece_create(struct tokenizer *t, const struct tokenizer_spec *sp
     if (!rc) rc = pieces_trie(t, &t->trie, spec, p ? 0 : 3, begins_word);
     if (!rc) rc = pieces_trie(t, &t->tail, spec, p ? p->continuation.len : 0, goes_on);
     t->max_word_chars = p ? p->max_word_chars : 100;
-    t->drops_first_space = true;
+    t->first_space = FIRST_SPACE;
+    t->joins_marks = true; /* as BERT's decoder does */
     if (rc || p) return rc ? rc : pipeline_init(t, p, err);
     t->chain = bert_chain;
     t->n_chain = 1;

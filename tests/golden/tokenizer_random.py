@@ -2,13 +2,14 @@
 """Full tier: random strings through every kind of tokenizer, compared with the reference id for id.
 
     pip install tokenizers==0.23.3 sentencepiece==0.2.3 protobuf
-    tests/golden/tokenizer_random.py [--texts 1000000] [--seed 1] [--only NAME,...] [--files FOLDER]
+    tests/golden/tokenizer_random.py [--texts 1000000] [--decode 20000] [--seed 1] [--only NAME,...] [--files FOLDER]
 
 Rows: each file of FOLDER (by default tests/data/tokenizer/kinds: byte-level BPE, BPE with byte fallback, unigram, WordPiece as
 tokenizer.json and SentencePiece models), and each pre-tokenizer that a GGUF file may name, on the small vocabulary of
 tests/data/tokenizer/vocab.bin. The text layer is compiled into a shared library for it (cc, libjansson-dev). One text in four
 is of tokenizer_golden.py's generator, one full of added tokens, two mix scripts, code, emoji, marks, control characters,
-white space and rare scalars. The last line counts the texts that differ; the exit code is 1 if any does.
+white space and rare scalars. The ids of the first --decode texts are also
+made text again on both sides. The last line counts the texts that differ; the exit code is 1 if any does.
 """
 import argparse
 import array
@@ -73,9 +74,18 @@ long shim_encode(void *t, const char *blob, const uint64_t *at, size_t n, int co
     token_buf_free(&b);
     return count;
 }
+/* The text of ids, special tokens with it; its length, or -1 if it has more than cap bytes. */
+long shim_decode(void *t, const uint32_t *ids, size_t n, char *text, size_t cap) {
+    struct buf out = BUF_INIT;
+    tokenizer_decode(t, ids, n, true, &out);
+    long len = out.len > cap ? -1 : (long)out.len;
+    if (len > 0) memcpy(text, out.data, out.len);
+    buf_free(&out);
+    return len;
+}
 """
 BATCH, CAP = 1000, 1 << 22
-IDS = (ctypes.c_uint32 * CAP)()
+IDS, TEXT = (ctypes.c_uint32 * CAP)(), ctypes.create_string_buffer(1 << 20)
 ADDED = ["<s>", "</s>", "<tool>", " <tool>", "[X]", "[X] ", "word", " word ", "words", "  two", "   two ", "Ünï", "<NORM>",
          " <NORM>", "<|im_end|>", "[MASK]", " [MASK]", "[CLS]", "<unk>", "▁▁", "▁", "<h1>", "ab", "xa", "ﬁx", "<|endoftext|>",
          "<|im_start|>", "<|im|>", "<tool_call>", "</tool_call>", "\n\n\n", "<｜User｜>", "naïve token", "[PAD1]", "<0x0A>"]
@@ -94,15 +104,16 @@ def build():
                            "-I" + os.path.join(ROOT, "include"), *text, *base, shim, "-ljansson", "-lm", "-o", out])
     lib = ctypes.CDLL(out)
     lib.shim_open.restype = lib.shim_named.restype = ctypes.c_void_p
-    lib.shim_encode.restype = ctypes.c_long
+    lib.shim_encode.restype = lib.shim_decode.restype = ctypes.c_long
     return lib
 
 
 class Row:
     """One tokenizer of ours beside its reference."""
 
-    def __init__(self, lib, name, handle, encode, content=False, special=None):
+    def __init__(self, lib, name, handle, encode, decode, odd=frozenset(), content=False, special=None):
         self.lib, self.name, self.handle, self.reference, self.content = lib, name, handle, encode, content
+        self.decode, self.odd = decode, odd
         self.special = special or {}
         self.bad = 0
 
@@ -121,12 +132,24 @@ class Row:
             start = e
         return out
 
-    def check(self, texts, raw):
+    def text_of(self, ids):
+        n = self.lib.shim_decode(ctypes.c_void_p(self.handle), (ctypes.c_uint32 * len(ids))(*ids), ctypes.c_size_t(len(ids)), TEXT,
+                                 ctypes.c_size_t(len(TEXT)))
+        if n < 0:
+            sys.exit("%s: decoding failed" % self.name)
+        return TEXT[:n].decode()
+
+    def differ(self, text, want, got):
+        self.bad += 1
+        if self.bad <= 3:
+            print(self.name, repr(text), want, got, flush=True)
+
+    def check(self, texts, raw, decode):
         for text, want, got in zip(texts, self.reference(texts), self.ours(raw)):
             if got != want and not forges(text, want, self.special):
-                self.bad += 1
-                if self.bad <= 3:
-                    print(self.name, repr(text), want, got, flush=True)
+                self.differ(text, want, got)
+            elif decode and self.odd.isdisjoint(want) and self.decode(want) != self.text_of(want):
+                self.differ(text, repr(self.decode(want)), repr(self.text_of(want)))
 
 
 def forges(text, ids, special):
@@ -146,13 +169,24 @@ def open_files(lib, folder):
         if json:
             hf = tokenizers.Tokenizer.from_str(data.decode())
             special = {i: t.content for i, t in hf.get_added_tokens_decoder().items() if t.special}
-            yield Row(lib, name, handle, encoder(hf), special=special)
+            yield Row(lib, name, handle, encoder(hf), decoder(hf), odd_ids(hf), special=special)
         else:
-            yield Row(lib, name, handle, sentencepiece.SentencePieceProcessor(model_proto=data).EncodeAsIds, content=True)
+            model = sentencepiece.SentencePieceProcessor(model_proto=data)
+            yield Row(lib, name, handle, model.EncodeAsIds, model.DecodeIds, {model.unk_id()}, content=True)
 
 
 def encoder(hf):
     return lambda texts: [e.ids for e in hf.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def decoder(hf):
+    return lambda ids: hf.decode(ids, skip_special_tokens=False)
+
+
+def odd_ids(hf):
+    """Added tokens that the reference does not decode to their own text: normalized ones, and of the byte-level alphabet's letters.
+    SentencePiece writes two question marks for an unknown piece, and is the only one to do so."""
+    return {i for i, t in hf.get_added_tokens_decoder().items() if t.normalized or not t.content.isascii()}
 
 
 def read_vocab(path):
@@ -181,7 +215,7 @@ def open_names(lib):
         if not handle:
             sys.exit("%s: %s" % (name, why.value.decode()))
         hf = with_added(reference(name, tokens, merges), tokens, (CONTROL, UNKNOWN, USER_DEFINED))
-        yield Row(lib, name, handle, encoder(hf))
+        yield Row(lib, name, handle, encoder(hf), decoder(hf), odd_ids(hf))
 
 
 # --- texts ---
@@ -270,6 +304,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--texts", type=int, default=1000000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--decode", type=int, default=20000)
     parser.add_argument("--only", default="")
     parser.add_argument("--files", default=os.path.join(DATA, "kinds"))
     args = parser.parse_args()
@@ -285,7 +320,7 @@ def main():
         texts = [makers[i % 4]() for i in range(n)]
         raw = [text.encode() for text in texts]
         for row in rows:
-            row.check(texts, raw)
+            row.check(texts, raw, done < args.decode)
         if (done // BATCH) % 50 == 49 or done + n == args.texts:
             bad = {row.name: row.bad for row in rows if row.bad}
             print("%d texts, %.0f s, %d rows; differ: %s" % (done + n, time.time() - start, len(rows), bad or "none"), flush=True)

@@ -83,7 +83,6 @@ static void test_templates(void **state) {
     expect_ids(&ids, 0, t, (const char *const[]){"<s>", NULL});
     assert_true(ids.n > 2 && ids.ids[1] != ids.ids[0]);
     expect_ids(&ids, ids.n - 1, t, (const char *const[]){"</s>", NULL});
-    assert_true(tokenizer_drops_first_space(t));
     tokenizer_free(t);
     t = tok_open_kind("bert.json");
     ids.n = 0;
@@ -111,7 +110,6 @@ static void test_templates(void **state) {
                      QUIRE_EUNSUPPORTED);
     encode(t, (struct text_span){"a", 1}, TOKENIZE_ADD, NULL, 0, &ids);
     assert_int_equal(ids.ids[0], tokenizer_bos(t));
-    assert_false(tokenizer_drops_first_space(t));
     tokenizer_free(t);
     token_buf_free(&ids);
 }
@@ -189,7 +187,7 @@ static void test_text_back(void **state) {
         struct tokenizer *t = tok_open_kind(lossless[k]);
         bool by_bytes = !strcmp(lossless[k], "llama3.json") || !strcmp(lossless[k], "roberta.json") ||
                         !strcmp(lossless[k], "deepseek.json");
-        bool prefixed = tokenizer_drops_first_space(t) || !strcmp(lossless[k], "roberta.json");
+        bool prefixed = !strcmp(lossless[k], "roberta.json"); /* its decoder keeps the space put in front */
         struct tok_gen gen = {
             .what = "random", .state = 3 + k, .fragments = g.fragments, .n_fragments = g.n_fragments};
         for (int round = 0; round < 500; round++) {
@@ -199,9 +197,9 @@ static void test_text_back(void **state) {
             buf_clear(&back);
             buf_clear(&streamed);
             buf_clear(&want);
+            tokenizer_decode(t, ids.ids, ids.n, false, &back);
             for (size_t i = 0, n; i < ids.n; i++) {
                 const uint8_t *bytes = tokenizer_bytes(t, ids.ids[i], false, &n);
-                buf_append(&back, bytes, n);
                 detokenizer_push(&d, bytes, n, &streamed);
             }
             detokenizer_finish(&d, &streamed);
@@ -212,10 +210,15 @@ static void test_text_back(void **state) {
                 buf_putc(&want, space ? ' ' : text.data[i]);
                 i += space ? 2 : 0;
             }
+            /* Mistral's Metaspace puts no space in front of one that is there, and takes it away all the same
+             */
+            bool eaten = !strcmp(lossless[k], "mistral.json") && want.len && want.data[0] == ' ';
+            if (eaten) memmove(want.data, want.data + 1, --want.len);
             if (back.len - skip != want.len || memcmp(back.data + skip, want.data, want.len) != 0)
                 fail_msg("%s: \"%s\" came back as \"%s\"", lossless[k], text.data, back.data);
-            assert_int_equal(streamed.len, back.len); /* the text is UTF-8 */
-            assert_memory_equal(streamed.data, back.data, back.len);
+            /* the text is UTF-8; of a part of a text no space is dropped */
+            assert_in_range(streamed.len, back.len, back.len + 1);
+            assert_memory_equal(streamed.data + (streamed.len - back.len), back.data, back.len);
         }
         tokenizer_free(t);
     }
@@ -225,6 +228,37 @@ static void test_text_back(void **state) {
     buf_free(&want);
     token_buf_free(&ids);
     tok_golden_close(&g);
+}
+
+/* What `tokenizers` and `sentencepiece` decode these ids to, special tokens with them. */
+static void test_decoded(void **state) {
+    static const struct {
+        const char *kind, *text, *decoded;
+    } cases[] = {
+        {"llama2.json", "a", "a"},           {"llama2.json", " a", " a"},
+        {"llama2.json", "<s>a", "<s> a"},    {"llama2.json", "<s> a", "<s>  a"},
+        {"mistral.json", " a", "a"},         {"mistral.json", "<s>a", "<s>a"},
+        {"gemma.json", " a", " a"},          {"gemma.json", "<s>a", "<s>a"},
+        {"xlmr.json", "  a  b", "a b"},      {"t5.json", "a b", "a b"},
+        {"bert.json", "a, b.", "a , b ."},   {"bert.json", "[CLS]a[SEP]", "[CLS] a [SEP]"},
+        {"llama.model", "a", "a"},           {"llama.model", "  a", "  a"},
+        {"gemma.model", " a", " a"},         {"gemma.model", "\u2581\u2581a", "  a"},
+        {"unigram.model", "  a  b ", "a b"}, {"roberta.json", "a", " a"},
+    };
+    struct token_buf ids = {0};
+    struct buf text = BUF_INIT;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tokenizer *t = tok_open_kind(cases[i].kind);
+        encode(t, (struct text_span){cases[i].text, strlen(cases[i].text)}, TOKENIZE_SPECIAL, NULL, 0, &ids);
+        buf_clear(&text);
+        tokenizer_decode(t, ids.ids, ids.n, true, &text);
+        if (text.len != strlen(cases[i].decoded) || memcmp(text.data, cases[i].decoded, text.len) != 0)
+            fail_msg("%s: \"%s\" was decoded as \"%.*s\"", cases[i].kind, cases[i].text, (int)text.len,
+                     text.data);
+        tokenizer_free(t);
+    }
+    token_buf_free(&ids);
+    buf_free(&text);
 }
 
 /* Any bytes are accepted; a limit of tokens holds exactly. */
@@ -359,10 +393,10 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),    cmocka_unit_test(test_templates),
-        cmocka_unit_test(test_config),    cmocka_unit_test(test_content),
-        cmocka_unit_test(test_text_back), cmocka_unit_test(test_bytes_and_limits),
-        cmocka_unit_test(test_megabytes), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_refused)};
+        cmocka_unit_test(test_golden),           cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_config),           cmocka_unit_test(test_content),
+        cmocka_unit_test(test_text_back),        cmocka_unit_test(test_decoded),
+        cmocka_unit_test(test_bytes_and_limits), cmocka_unit_test(test_megabytes),
+        cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
