@@ -28,6 +28,12 @@ struct load_options {
 int load_serve(const struct load_options *o, const volatile int *interrupted, FILE *out, bool *measured,
                struct error *err);
 
+/* As load_serve, of what stands in for a server (load/plan.h): a simulated one, say. NULL: the server at
+ * o->url. */
+struct performer;
+int load_perform(const struct load_options *o, const struct performer *performer,
+                 const volatile int *interrupted, FILE *out, bool *measured, struct error *err);
+
 /* The table of two or more files of --json, the first being the baseline. json: NULL, or where to write it.
  */
 int load_compare(const char *const *paths, size_t n, const char *json, FILE *out, struct error *err);

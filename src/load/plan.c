@@ -149,7 +149,7 @@ static int fit_trace(struct plan *p, struct error *err) {
 
 static void count_replies(struct plan *p) {
     size_t most = p->o->requests ? (size_t)p->o->requests : SHAREGPT_MOST;
-    bool counted = true;
+    bool counted = !p->performer;
     if (p->items.n > most) {
         snprintf(p->note[0], sizeof p->note[0], "the first %zu of %zu conversations are used", most,
                  p->items.n);
@@ -164,8 +164,9 @@ static void count_replies(struct plan *p) {
         k->output = n > 0 ? (uint32_t)n : (uint32_t)(strlen(reply) / 4 + 1);
     }
     if (!counted)
-        snprintf(p->note[1], sizeof p->note[1],
-                 "the server has no /tokenize, so the length of answers is estimated as a token for 4 bytes");
+        snprintf(
+            p->note[1], sizeof p->note[1],
+            "there is no /tokenize to ask, so the length of answers is estimated as a token for 4 bytes");
 }
 
 static int read_items(struct plan *p, const struct workload_spec *s, struct error *err) {
@@ -307,7 +308,8 @@ static int learn_tokens(struct plan *p, struct error *err) {
 int plan_points(struct plan *p, struct error *err) {
     static const uint32_t one[4] = {1};
     const struct load_options *o = p->o;
-    int rc = target_open(&p->tc, &p->target, err);
+    int rc = p->performer ? p->performer->describe(p->performer->ctx, &p->target, err)
+                          : target_open(&p->tc, &p->target, err);
     if (rc) return rc;
     if (o->suite) {
         for (const struct suite_row *row = suite_find(o->suite); row->workload && !rc; row++)
@@ -315,7 +317,7 @@ int plan_points(struct plan *p, struct error *err) {
     } else {
         rc = add_workload(p, o->workload ? o->workload : "random", 0, 0, one, err);
     }
-    return rc ? rc : learn_tokens(p, err);
+    return rc || p->performer ? rc : learn_tokens(p, err);
 }
 
 void plan_free(struct plan *p) {

@@ -22,8 +22,21 @@ struct point {
     struct summary *repeats;
 };
 
+struct plan;
+
+/* Who stands in for a server: says what it is, and performs the runs. */
+struct performer {
+    /* Fills model, base (both malloc'd), max_model_len and what is known besides. */
+    int (*describe)(void *ctx, struct target *t, struct error *err);
+    int (*perform)(void *ctx, const struct run_config *config, struct run *run, struct error *err);
+    /* Says what else it knows, once all has been reported; may be NULL. */
+    int (*conclude)(void *ctx, const struct plan *p, FILE *out, struct error *err);
+    void *ctx;
+};
+
 struct plan {
     const struct load_options *o;
+    const struct performer *performer; /* NULL: the server at o->url */
     struct target_config tc;
     struct target target;
     struct items items;
@@ -42,6 +55,14 @@ int plan_options(const struct load_options *o, struct plan *p, struct error *err
 /* Asks the server, reads the file, makes the points and checks them against the model's context. */
 int plan_points(struct plan *p, struct error *err);
 void plan_free(struct plan *p);
+
+/* ---- measure.c ---- */
+
+/* After plan_options: points, runs and their summaries; each point's figures go to `out` (NULL: nowhere) as
+ * soon as they are there. Whatever it returns, p holds what was measured. What ended a measurement early
+ * (p->ended) is no error here. */
+int plan_measure(struct plan *p, const volatile int *interrupted, FILE *out, struct error *err);
+bool plan_measured(const struct plan *p); /* whether there is anything to report */
 
 /* ---- suites.c ---- */
 

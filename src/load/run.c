@@ -1,6 +1,7 @@
 #include "load/run.h"
 
 #include "base/clock.h"
+#include "base/due.h"
 #include "base/error.h"
 #include "load/ticker.h"
 
@@ -12,11 +13,6 @@
 #define LOST_ANSWERS  20 /* failures, with no success ever, after which there is no point in going on */
 #define TICK_US       50000
 #define WARMUP_IDS    (UINT64_C(1) << 48)
-
-struct waiting { /* a session whose next turn is due */
-    uint64_t due_us;
-    struct session *session;
-};
 
 struct flight {
     struct runner *runner;
@@ -33,8 +29,8 @@ struct runner {
     struct client *client;
     struct device *device;
     struct flight *flights, *free;
-    struct waiting *heap; /* smallest due first */
-    size_t n_heap, cap_heap, n_active, concurrency;
+    struct due_heap due; /* sessions whose next turn is due */
+    size_t n_active, concurrency;
     uint64_t start_us, stop_us, n_sessions, next_id, first_id; /* stop: of sending, UINT64_MAX: none */
     struct arrival arrival;
     uint64_t next_arrival_us; /* UINT64_MAX: no more */
@@ -55,33 +51,6 @@ static int no_memory(struct runner *r) {
 
 /* ---- what is due ---- */
 
-static bool heap_push(struct runner *r, uint64_t due, struct session *s) {
-    if (r->n_heap == r->cap_heap) {
-        size_t cap = r->cap_heap ? 2 * r->cap_heap : 256;
-        struct waiting *heap = realloc(r->heap, cap * sizeof *heap);
-        if (!heap) return false;
-        r->heap = heap;
-        r->cap_heap = cap;
-    }
-    size_t i = r->n_heap++;
-    for (; i && r->heap[(i - 1) / 2].due_us > due; i = (i - 1) / 2) r->heap[i] = r->heap[(i - 1) / 2];
-    r->heap[i] = (struct waiting){due, s};
-    return true;
-}
-
-static struct waiting heap_pop(struct runner *r) {
-    struct waiting top = r->heap[0], last = r->heap[--r->n_heap];
-    size_t i = 0, child;
-    while ((child = 2 * i + 1) < r->n_heap) {
-        if (child + 1 < r->n_heap && r->heap[child + 1].due_us < r->heap[child].due_us) child++;
-        if (last.due_us <= r->heap[child].due_us) break;
-        r->heap[i] = r->heap[child];
-        i = child;
-    }
-    r->heap[i] = last;
-    return top;
-}
-
 static void session_free(struct session *s) {
     if (!s) return;
     buf_free(&s->history);
@@ -98,7 +67,7 @@ static void new_session(struct runner *r, uint64_t due) {
         s->id = r->next_id++;
         s->n_turns = workload_turns(&r->workload, s->id);
     }
-    if (!s || !heap_push(r, due, s)) {
+    if (!s || !due_push(&r->due, due, s)) {
         session_free(s);
         no_memory(r);
     }
@@ -208,7 +177,7 @@ static void on_answer(void *user, struct answer *a) {
         if (workload_answered(&r->workload, s, &a->text, &e))
             no_memory(r);
         else if (s->turn < s->n_turns)
-            another = heap_push(r, a->end_us + (uint64_t)(r->c->spec->think_s * 1e6), s);
+            another = due_push(&r->due, a->end_us + (uint64_t)(r->c->spec->think_s * 1e6), s);
     }
     if (another) return;
     session_free(s);
@@ -218,16 +187,17 @@ static void on_answer(void *user, struct answer *a) {
 /* ---- sending ---- */
 
 static int send_one(struct runner *r) {
-    struct waiting w = heap_pop(r);
+    struct due w = due_pop(&r->due);
+    struct session *s = w.what;
     struct flight *f = r->free;
     r->free = f->next;
-    f->session = w.session;
-    int rc = workload_build(&r->workload, w.session, &f->request, r->err);
+    f->session = s;
+    int rc = workload_build(&r->workload, s, &f->request, r->err);
     if (!rc) {
-        f->record = (struct record){.due_us = since(r, w.due_us),
+        f->record = (struct record){.due_us = since(r, w.us),
                                     .want_input = f->request.input_tokens,
                                     .want_output = f->request.exact_output ? f->request.output_tokens : 0,
-                                    .turn = w.session->turn};
+                                    .turn = s->turn};
         struct client_request q = {.url = f->request.chat ? r->c->target->url_chat
                                                           : r->c->target->url_completions,
                                    .body = &f->request.body,
@@ -238,7 +208,7 @@ static int send_one(struct runner *r) {
         rc = client_start(r->client, &q, r->err);
     }
     if (rc) {
-        session_free(w.session);
+        session_free(s);
         f->session = NULL;
         f->next = r->free;
         r->free = f;
@@ -257,7 +227,7 @@ static int send_due(struct runner *r) {
         plan_arrival(r);
         if (r->rc) return r->rc;
     }
-    while (!rc && !r->stopping && r->n_heap && r->heap[0].due_us <= now && r->n_active < r->concurrency)
+    while (!rc && !r->stopping && r->due.n && r->due.v[0].us <= now && r->n_active < r->concurrency)
         rc = send_one(r);
     return rc;
 }
@@ -318,10 +288,10 @@ static void stop_sending(struct runner *r) {
     r->stopping = true;
     r->next_arrival_us = UINT64_MAX;
     uint64_t now = clock_us();
-    while (r->n_heap) {
-        struct waiting w = heap_pop(r);
-        if (r->recording && w.due_us <= now && r->arrival.kind != ARRIVAL_CLOSED) r->run->n_unsent++;
-        session_free(w.session);
+    while (r->due.n) {
+        struct due w = due_pop(&r->due);
+        if (r->recording && w.us <= now && r->arrival.kind != ARRIVAL_CLOSED) r->run->n_unsent++;
+        session_free(w.what);
     }
 }
 
@@ -329,7 +299,7 @@ static uint64_t until(const struct runner *r) {
     uint64_t at = clock_us() + TICK_US;
     if (r->next_arrival_us < at) at = r->next_arrival_us;
     if (r->stop_us < at) at = r->stop_us;
-    if (r->n_heap && r->n_active < r->concurrency && r->heap[0].due_us < at) at = r->heap[0].due_us;
+    if (r->due.n && r->n_active < r->concurrency && r->due.v[0].us < at) at = r->due.v[0].us;
     return at;
 }
 
@@ -346,7 +316,7 @@ static int loop(struct runner *r) {
         rc = send_due(r);
         if (!rc) rc = r->rc;
         if (rc || r->run->lost) break;
-        if (!r->n_active && !r->n_heap && r->next_arrival_us == UINT64_MAX) break;
+        if (!r->n_active && !r->due.n && r->next_arrival_us == UINT64_MAX) break;
         if (r->recording && clock_us() >= r->next_sample_us) rc = start_sample(r);
         if (!rc) rc = client_wait(r->client, until(r), r->err);
         if (r->recording) ticker_show(&r->ticker, r->n_active, client_events(r->client), false);
@@ -438,7 +408,7 @@ int run_perform(const struct run_config *config, struct run *run, struct error *
         session_free(r.flights[i].session);
     }
     free(r.flights);
-    free(r.heap);
+    due_free(&r.due);
     return rc;
 }
 

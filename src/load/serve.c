@@ -5,70 +5,7 @@
 #include "load/plan.h"
 #include "load/report.h"
 
-#include <curl/curl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static int run_point(struct plan *p, size_t i, size_t repeat, const volatile int *interrupted,
-                     struct error *err) {
-    const struct load_options *o = p->o;
-    struct point *k = &p->points[i];
-    char title[120];
-    snprintf(title, sizeof title, o->repeat > 1 ? "%s (%zu of %lld)" : "%s", k->title, repeat + 1,
-             (long long)o->repeat);
-    struct run_config c = {.target = &p->target,
-                           .spec = &k->spec,
-                           .items = p->items.n ? &p->items : NULL,
-                           .arrival = k->arrival,
-                           .concurrency = k->concurrency,
-                           .max_active = k->max_active,
-                           .n_sessions = k->n_sessions,
-                           .duration_s = k->duration_s,
-                           .warmup = (size_t)o->warmup,
-                           .salt = 1 + i + POINTS_MAX * repeat,
-                           .time_scale = o->time_scale,
-                           .interval_s = o->interval_s,
-                           .api_key = o->api_key,
-                           .timeout_s = o->timeout_s,
-                           .progress = o->progress && isatty(STDERR_FILENO) ? stderr : NULL,
-                           .title = title,
-                           .interrupted = interrupted};
-    c.arrival.seed += repeat;
-    if (c.n_sessions == 0 && k->arrival.kind == ARRIVAL_TRACE && c.duration_s <= 0) c.n_sessions = p->items.n;
-    struct run *run = &k->runs[k->n_runs++];
-    int rc = run_perform(&c, run, err);
-    if (rc) return rc;
-    if (run->lost)
-        snprintf(p->ended, sizeof p->ended, "%s, after %zu requests of \"%s\"", run->why, run->n, title);
-    else if (run->interrupted)
-        snprintf(p->ended, sizeof p->ended, "interrupted in \"%s\"", title);
-    return 0;
-}
-
-static void sum_up(struct plan *p, struct point *k) {
-    bool open = k->arrival.kind != ARRIVAL_CLOSED;
-    summarize(k->runs, k->n_runs, &p->slo, p->price, open, &k->all);
-    for (size_t r = 0; r < k->n_runs; r++) summarize(&k->runs[r], 1, &p->slo, p->price, open, &k->repeats[r]);
-}
-
-/* Repeats go round the points, so that a disturbance does not fall on one of them alone. */
-static int measure(struct plan *p, const volatile int *interrupted, FILE *out, struct error *err) {
-    size_t repeats = (size_t)p->o->repeat;
-    int rc = 0;
-    for (size_t i = 0; i < p->n_points; i++) {
-        p->points[i].runs = calloc(repeats, sizeof *p->points[i].runs);
-        p->points[i].repeats = calloc(repeats, sizeof *p->points[i].repeats);
-        if (!p->points[i].runs || !p->points[i].repeats) return error_set(err, QUIRE_ENOMEM, "out of memory");
-    }
-    for (size_t r = 0; r < repeats && !rc && !*p->ended; r++)
-        for (size_t i = 0; i < p->n_points && !rc && !*p->ended; i++) {
-            rc = run_point(p, i, r, interrupted, err);
-            sum_up(p, &p->points[i]);
-            if (r + 1 == repeats || rc || *p->ended) report_point(p, &p->points[i], out);
-        }
-    return rc;
-}
 
 struct files {
     FILE *json, *csv, *html;
@@ -92,29 +29,19 @@ static int write_files(const struct plan *p, const struct files *f, struct error
     return rc;
 }
 
-static bool anything(const struct plan *p) {
-    for (size_t i = 0; i < p->n_points; i++)
-        for (size_t r = 0; r < p->points[i].n_runs; r++)
-            if (p->points[i].runs[r].n) return true;
-    return false;
-}
-
-int load_serve(const struct load_options *o, const volatile int *interrupted, FILE *out, bool *measured,
-               struct error *err) {
+int load_perform(const struct load_options *o, const struct performer *performer,
+                 const volatile int *interrupted, FILE *out, bool *measured, struct error *err) {
     struct plan *p = calloc(1, sizeof *p);
     struct files files = {0};
     *measured = false;
-    if (!p || curl_global_init(CURL_GLOBAL_DEFAULT)) {
-        free(p);
-        return error_set(err, QUIRE_ENOMEM, "out of memory");
-    }
+    if (!p) return error_set(err, QUIRE_ENOMEM, "out of memory");
     int rc = plan_options(o, p, err);
+    p->performer = performer;
     if (!rc) rc = file_open_result("--json", o->json, &files.json, err);
     if (!rc) rc = file_open_result("--csv", o->csv, &files.csv, err);
     if (!rc) rc = file_open_result("--html", o->html, &files.html, err);
-    if (!rc) rc = plan_points(p, err);
-    if (!rc) rc = measure(p, interrupted, out, err);
-    if (anything(p)) {
+    if (!rc) rc = plan_measure(p, interrupted, out, err);
+    if (plan_measured(p)) {
         struct error late = {0};
         *measured = true;
         report_table(p, out);
@@ -124,12 +51,17 @@ int load_serve(const struct load_options *o, const volatile int *interrupted, FI
             *err = late;
         }
     }
+    if (!rc && performer && performer->conclude) rc = performer->conclude(performer->ctx, p, out, err);
     if (!rc && *p->ended) rc = error_set(err, QUIRE_ECANCELED, "%s", p->ended);
     if (files.json) fclose(files.json);
     if (files.csv) fclose(files.csv);
     if (files.html) fclose(files.html);
     plan_free(p);
     free(p);
-    curl_global_cleanup();
     return rc;
+}
+
+int load_serve(const struct load_options *o, const volatile int *interrupted, FILE *out, bool *measured,
+               struct error *err) {
+    return load_perform(o, NULL, interrupted, out, measured, err);
 }

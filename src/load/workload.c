@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a stretch of content is; with an id, its tokens are a pure function of the seed. */
-enum part { PART_OWN, PART_PREFIX, PART_CHUNK, PART_STABLE, PART_TURN, PART_BLOCK };
-
 #define RAG_CORPUS 1000 /* documents that the chunks are drawn from */
 #define ADDED_MOST 64   /* tokens that a chat template may add, for workload_most_tokens */
 
@@ -82,12 +79,72 @@ static int64_t added(const struct workload *w) {
     return a.known ? a.tokens : -1;
 }
 
-/* Takes up to *left tokens of a part. */
-static void take(const struct workload *w, struct buf *out, uint32_t *left, enum part part, uint64_t id,
-                 uint32_t n) {
+/* ---- lengths and stretches ---- */
+
+static const struct item *item_of(const struct workload *w, const struct session *s) {
+    return w->items ? &w->items->v[s->id % w->items->n] : NULL;
+}
+
+/* Tokens of a single request's prompt without what the server adds, and of its answer. */
+static uint32_t single_length(const struct workload *w, const struct session *s, uint32_t *output) {
+    const struct workload_spec *o = w->spec;
+    const struct item *item = item_of(w, s);
+    uint32_t n = item ? item->input : input_length(w, s);
+    *output = item ? item->output : output_length(w, s);
+    /* instructions and question share --input-tokens; the chunks come on top */
+    if (o->kind == WORKLOAD_RAG) n += o->chunks * o->chunk_tokens;
+    return n + o->prefix_tokens;
+}
+
+/* Up to *left tokens of a part. */
+static void take(const struct stretch_visitor *to, uint32_t *left, enum part part, uint64_t id, uint32_t n) {
     if (n > *left) n = *left;
-    content(w, out, part, id, 0, n);
+    if (n) to->visit(to->ctx, part, id, n, false);
     *left -= n;
+}
+
+/* A single request's prompt of n_tokens. */
+static void single_stretches(const struct workload *w, const struct session *s, uint32_t n_tokens,
+                             const struct stretch_visitor *to) {
+    const struct workload_spec *o = w->spec;
+    const struct item *item = item_of(w, s);
+    uint32_t left = n_tokens;
+    if (o->prefix_tokens) take(to, &left, PART_PREFIX, s->id % o->prefix_groups, o->prefix_tokens);
+    for (uint32_t b = 0; item && b < item->n_blocks; b++)
+        take(to, &left, PART_BLOCK, item->blocks[b], TRACE_BLOCK_TOKENS);
+    if (o->kind == WORKLOAD_RAG) {
+        take(to, &left, PART_STABLE, 0, o->input.kind == LENGTH_FIXED ? (uint32_t)o->input.a / 2 : 50);
+        for (uint32_t c = 0; c < o->chunks; c++)
+            take(to, &left, PART_CHUNK, draw(w, PART_OWN, s->id, 1u << 30 | c, RAG_CORPUS), o->chunk_tokens);
+    }
+    take(to, &left, PART_OWN, s->id, left);
+}
+
+static uint64_t turn_id(const struct session *s) {
+    return s->id << 12 | s->turn;
+}
+
+static void turn_stretches(const struct workload *w, const struct session *s,
+                           const struct stretch_visitor *to) {
+    const struct workload_spec *o = w->spec;
+    bool last = o->kind == WORKLOAD_AGENT_LAST, agent = last || o->kind == WORKLOAD_AGENT;
+    if (!s->turn && o->prefix_tokens && !last)
+        to->visit(to->ctx, agent ? PART_STABLE : PART_PREFIX, agent ? 0 : s->id % o->prefix_groups,
+                  o->prefix_tokens, false);
+    to->visit(to->ctx, PART_TURN, turn_id(s), input_length(w, s), false);
+    if (last && o->prefix_tokens) to->visit(to->ctx, PART_STABLE, 0, o->prefix_tokens, true);
+}
+
+uint32_t workload_stretches(const struct workload *w, const struct session *s,
+                            const struct stretch_visitor *visitor) {
+    uint32_t output;
+    if (workload_turns(w, s->id) > 1) {
+        turn_stretches(w, s, visitor);
+        return output_length(w, s);
+    }
+    uint32_t n = single_length(w, s, &output);
+    single_stretches(w, s, n, visitor);
+    return output;
 }
 
 /* ---- bodies ---- */
@@ -144,46 +201,38 @@ static void prompt_end(const struct workload *w, struct json_out *j, struct buf 
     j->after_value[j->depth] = true;
 }
 
-static int build_single(const struct workload *w, struct session *s, struct request *r,
-                        const struct item *item, struct error *err) {
+struct content_sink {
+    const struct workload *w;
+    struct buf *out;
+};
+
+static void put_content(void *ctx, enum part part, uint64_t id, uint32_t n, bool passing) {
+    const struct content_sink *sink = ctx;
+    content(sink->w, sink->out, part, id, 0, n);
+}
+
+static int build_single(const struct workload *w, struct session *s, struct request *r, struct error *err) {
     const struct workload_spec *o = w->spec;
     struct json_out j;
-    uint32_t own = item ? item->input : input_length(w, s), total = own + o->prefix_tokens;
-    r->output_tokens = item ? item->output : output_length(w, s);
+    uint32_t total = single_length(w, s, &r->output_tokens);
     r->exact_output = o->ignore_eos;
     int64_t over = added(w);
     /* a prompt of N tokens has N as the server counts them, with what it adds, as far as there is room */
     if (over > 0 && !o->chat && total > over + 1) {
-        uint32_t less = (uint32_t)over;
-        own = own > less ? own - less : 1;
+        uint32_t own = total - o->prefix_tokens;
+        own = own > over ? own - (uint32_t)over : 1;
         total = own + o->prefix_tokens;
     }
     uint32_t left = total;
     body_start(w, &j, r);
     prompt_start(w, &j, &r->body);
     start(w, &r->body, &left);
-    if (o->prefix_tokens) take(w, &r->body, &left, PART_PREFIX, s->id % o->prefix_groups, o->prefix_tokens);
-    for (uint32_t b = 0; item && b < item->n_blocks; b++)
-        take(w, &r->body, &left, PART_BLOCK, item->blocks[b], TRACE_BLOCK_TOKENS);
-    if (o->kind == WORKLOAD_RAG) {
-        take(w, &r->body, &left, PART_STABLE, 0,
-             o->input.kind == LENGTH_FIXED ? (uint32_t)o->input.a / 2 : 50);
-        for (uint32_t c = 0; c < o->chunks; c++)
-            take(w, &r->body, &left, PART_CHUNK, draw(w, PART_OWN, s->id, 1u << 30 | c, RAG_CORPUS),
-                 o->chunk_tokens);
-    }
-    content(w, &r->body, PART_OWN, s->id, 0, left);
+    struct content_sink sink = {w, &r->body};
+    single_stretches(w, s, left, &(struct stretch_visitor){put_content, &sink});
     finish(w, &r->body);
     prompt_end(w, &j, &r->body);
     r->input_tokens = over < 0 ? -1 : (int64_t)total + over;
     return body_end(w, &j, r, err);
-}
-
-static int build_rag(const struct workload *w, struct session *s, struct request *r, struct error *err) {
-    /* instructions and question share --input-tokens; the chunks come on top */
-    struct item item = {.input = input_length(w, s) + w->spec->chunks * w->spec->chunk_tokens,
-                        .output = output_length(w, s)};
-    return build_single(w, s, r, &item, err);
 }
 
 /* Words as a JSON string. */
@@ -192,10 +241,6 @@ static void words(const struct workload *w, struct buf *out, enum part part, uin
     start(w, out, &left);
     content(w, out, part, id, 0, left);
     finish(w, out);
-}
-
-static uint64_t turn_id(const struct session *s) {
-    return s->id << 12 | s->turn;
 }
 
 /* The new user message goes into the history at once; the answer joins it later. */
@@ -318,13 +363,13 @@ bool workload_keeps_text(const struct workload *w) {
 }
 
 int workload_build(const struct workload *w, struct session *s, struct request *r, struct error *err) {
-    const struct item *item = w->items ? &w->items->v[s->id % w->items->n] : NULL;
+    const struct item *item = item_of(w, s);
     buf_clear(&r->body);
     r->chat = w->spec->chat;
     switch (w->spec->kind) {
-    case WORKLOAD_RANDOM: return build_single(w, s, r, NULL, err);
-    case WORKLOAD_TRACE: return build_single(w, s, r, item, err);
-    case WORKLOAD_RAG: return build_rag(w, s, r, err);
+    case WORKLOAD_RANDOM:
+    case WORKLOAD_TRACE:
+    case WORKLOAD_RAG: return build_single(w, s, r, err);
     case WORKLOAD_TOOLS:
     case WORKLOAD_JSON: return build_structured(w, s, r, err);
     case WORKLOAD_SHAREGPT: return build_text(w, r, item, err);

@@ -88,6 +88,15 @@ struct request {
     bool exact_output;      /* the answer must have exactly these */
 };
 
+/* What a stretch of content is; with an id, its tokens are a pure function of the seed. */
+enum part { PART_OWN, PART_PREFIX, PART_CHUNK, PART_STABLE, PART_TURN, PART_BLOCK };
+
+/* Sees the first n tokens of a part. passing: in this turn's prompt only, no part of the conversation. */
+struct stretch_visitor {
+    void (*visit)(void *ctx, enum part part, uint64_t id, uint32_t n, bool passing);
+    void *ctx;
+};
+
 struct workload {
     const struct workload_spec *spec;
     const struct target *target;
@@ -98,6 +107,11 @@ struct workload {
 uint32_t workload_turns(const struct workload *w, uint64_t id);
 /* Builds the body of the session's present turn. The body is cleared first. */
 int workload_build(const struct workload *w, struct session *s, struct request *out, struct error *err);
+/* The same as numbers: what the session's present turn adds to its prompt, in order, and the answer's length.
+ * For workloads whose content is made here; a conversation's earlier turns and what the server adds are the
+ * caller's to know. */
+uint32_t workload_stretches(const struct workload *w, const struct session *s,
+                            const struct stretch_visitor *visitor);
 /* Adds the answer (with its JSON escapes) to the history and goes to the next turn. */
 int workload_answered(const struct workload *w, struct session *s, const struct buf *answer,
                       struct error *err);

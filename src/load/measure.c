@@ -1,0 +1,85 @@
+/* The runs of a plan, one after the other. */
+#include "load/plan.h"
+
+#include "base/error.h"
+#include "load/report.h"
+
+#include <curl/curl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int run_point(struct plan *p, size_t i, size_t repeat, const volatile int *interrupted,
+                     struct error *err) {
+    const struct load_options *o = p->o;
+    struct point *k = &p->points[i];
+    char title[120];
+    snprintf(title, sizeof title, o->repeat > 1 ? "%s (%zu of %lld)" : "%s", k->title, repeat + 1,
+             (long long)o->repeat);
+    struct run_config c = {.target = &p->target,
+                           .spec = &k->spec,
+                           .items = p->items.n ? &p->items : NULL,
+                           .arrival = k->arrival,
+                           .concurrency = k->concurrency,
+                           .max_active = k->max_active,
+                           .n_sessions = k->n_sessions,
+                           .duration_s = k->duration_s,
+                           .warmup = (size_t)o->warmup,
+                           .salt = 1 + i + POINTS_MAX * repeat,
+                           .time_scale = o->time_scale,
+                           .interval_s = o->interval_s,
+                           .api_key = o->api_key,
+                           .timeout_s = o->timeout_s,
+                           .progress = o->progress && isatty(STDERR_FILENO) ? stderr : NULL,
+                           .title = title,
+                           .interrupted = interrupted};
+    c.arrival.seed += repeat;
+    if (c.n_sessions == 0 && k->arrival.kind == ARRIVAL_TRACE && c.duration_s <= 0) c.n_sessions = p->items.n;
+    struct run *run = &k->runs[k->n_runs++];
+    int rc =
+        p->performer ? p->performer->perform(p->performer->ctx, &c, run, err) : run_perform(&c, run, err);
+    if (rc) return rc;
+    if (run->lost)
+        snprintf(p->ended, sizeof p->ended, "%s, after %zu requests of \"%s\"", run->why, run->n, title);
+    else if (run->interrupted)
+        snprintf(p->ended, sizeof p->ended, "interrupted in \"%s\"", title);
+    return 0;
+}
+
+static void sum_up(struct plan *p, struct point *k) {
+    bool open = k->arrival.kind != ARRIVAL_CLOSED;
+    summarize(k->runs, k->n_runs, &p->slo, p->price, open, &k->all);
+    for (size_t r = 0; r < k->n_runs; r++) summarize(&k->runs[r], 1, &p->slo, p->price, open, &k->repeats[r]);
+}
+
+/* Repeats go round the points, so that a disturbance does not fall on one of them alone. */
+static int measure(struct plan *p, const volatile int *interrupted, FILE *out, struct error *err) {
+    size_t repeats = (size_t)p->o->repeat;
+    int rc = 0;
+    for (size_t i = 0; i < p->n_points; i++) {
+        p->points[i].runs = calloc(repeats, sizeof *p->points[i].runs);
+        p->points[i].repeats = calloc(repeats, sizeof *p->points[i].repeats);
+        if (!p->points[i].runs || !p->points[i].repeats) return error_set(err, QUIRE_ENOMEM, "out of memory");
+    }
+    for (size_t r = 0; r < repeats && !rc && !*p->ended; r++)
+        for (size_t i = 0; i < p->n_points && !rc && !*p->ended; i++) {
+            rc = run_point(p, i, r, interrupted, err);
+            sum_up(p, &p->points[i]);
+            if (out && (r + 1 == repeats || rc || *p->ended)) report_point(p, &p->points[i], out);
+        }
+    return rc;
+}
+
+bool plan_measured(const struct plan *p) {
+    for (size_t i = 0; i < p->n_points; i++)
+        for (size_t r = 0; r < p->points[i].n_runs; r++)
+            if (p->points[i].runs[r].n) return true;
+    return false;
+}
+
+int plan_measure(struct plan *p, const volatile int *interrupted, FILE *out, struct error *err) {
+    if (curl_global_init(CURL_GLOBAL_DEFAULT)) return error_set(err, QUIRE_ENOMEM, "out of memory");
+    int rc = plan_points(p, err);
+    if (!rc) rc = measure(p, interrupted, out, err);
+    curl_global_cleanup();
+    return rc;
+}
