@@ -16,8 +16,8 @@ MAX_LINES = {"include/quire/quire.h": 249}
 # folder: (folders of src/, public headers, libraries) it may include besides itself and libc.
 ERROR, STATS, QUIRE, SCORE = "quire/error.h", "quire/stats.h", "quire/quire.h", "quire/score.h"
 STEP = "quire/step.h"
-ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "fetch", "load", "eval",
-       "cli"}
+ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "fetch", "load",
+       "sim", "tune", "eval",       "cli"}
 LAYERS = {
     "base": (set(), {ERROR, STATS, QUIRE}, {"pthread"}),
     "text": ({"base"}, {ERROR}, {"jansson", "pcre2", "utf8proc"}),
@@ -31,6 +31,7 @@ LAYERS = {
     "bench": ({"base", "kern", "weights"}, {ERROR}, {"pthread", "x86"}),
     "fetch": ({"base"}, {ERROR}, {"jansson", "curl", "openssl"}),
     "load": ({"base"}, {ERROR}, {"jansson", "curl"}),
+    "sim": ({"base", "engine", "load"}, {ERROR, QUIRE, STEP}, {"jansson"}),
     "eval": ({"base", "text"}, {ERROR, QUIRE, SCORE}, {"jansson", "curl"}),
     "cli": (ALL, {ERROR, STATS, QUIRE, STEP}, {"jansson", "curl", "openssl", "pthread"}),
 }

@@ -5,6 +5,7 @@
  *   engine.c     the thread's loop, arrivals and departures, and the calls of quire.h that talk to it
  *   step.c       one step: batch, forward pass, sampling
  *   pace.h       how long a step may be
+ *   step_shape.h what a step computes, in figures
  *   deliver.c    results to tokens, stops, events, figures
  *
  * Threads: callers (quire_submit, quire_poll, ...) touch streams, `limits` and the atomics; everything else

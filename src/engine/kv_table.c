@@ -23,6 +23,13 @@ size_t kv_peak_blocks(const struct kv_cache *c, size_t n_tokens) {
     return total;
 }
 
+size_t kv_chunk_limit(const struct kv_cache *c, size_t n_blocks) {
+    bool windows = false;
+    for (size_t g = 0; g < c->n_groups; g++) windows |= c->window[g] != 0;
+    size_t part = n_blocks / (4 * c->n_groups) * c->block_tokens;
+    return windows ? size_min(c->chunk_tokens, size_max(part, c->block_tokens)) : c->chunk_tokens;
+}
+
 /* First block that a query at position n_tokens or later can see. */
 static size_t first_visible(const struct kv_cache *c, size_t g, size_t n_tokens) {
     size_t window = c->window[g];

@@ -55,6 +55,10 @@ size_t kv_table_blocks(size_t n_tokens, size_t block_tokens);
 /* The most blocks, over all groups, that a sequence of n_tokens holds at any time. */
 size_t kv_peak_blocks(const struct kv_cache *c, size_t n_tokens);
 
+/* c->chunk_tokens as far as a pool of n_blocks allows: a window's blocks come back only after a step, so
+ * steps must not be as long as the whole pool. Without windows there is no such limit. */
+size_t kv_chunk_limit(const struct kv_cache *c, size_t n_blocks);
+
 /* The longest cached prefix of at most `limit` tokens that every group has what it needs of. Writes the found
  * blocks into the empty table t but holds nothing: kv_attach must follow, or t be left unused, before the
  * pool changes. */

@@ -26,7 +26,7 @@ static inline size_t pace_budget(const struct pace *p, size_t max_rows) {
     return size_max(n, PACE_MIN_ROWS);
 }
 
-/* A step of n_rows took forward_us in the model. */
+/* A step of n_rows took forward_us in the model, its passes over the vocabulary included. */
 static inline void pace_note(struct pace *p, size_t n_rows, uint64_t forward_us) {
     if (n_rows < PACE_RATED) return;
     double speed = (double)n_rows / (double)(forward_us + 1);

@@ -148,13 +148,10 @@ static bool has_window(const struct kv_cache *k) {
     return false;
 }
 
-/* A window's blocks come back only after a step, so steps must not be as long as the whole pool. */
 static void limit_chunk(struct quire_engine *e) {
     struct plan *p = &e->plan;
-    if (!p->chunked || !has_window(&e->cache)) return;
-    size_t part = (p->n_pages - 1) / (4 * e->cache.n_groups) * p->block_tokens;
-    p->chunk_tokens = size_min(p->chunk_tokens, size_max(part, p->block_tokens));
-    e->cache.chunk_tokens = p->chunk_tokens;
+    if (!p->chunked) return;
+    p->chunk_tokens = e->cache.chunk_tokens = kv_chunk_limit(&e->cache, p->n_pages - 1);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 #include "base/hist.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "engine/step_shape.h"
 
 #include <quire/score.h>
 #include <quire/step.h>
@@ -237,24 +238,12 @@ static uint64_t complete(struct quire_engine *e) {
     return logits_us;
 }
 
-/* Rows of tokens that were generated come behind those of the prompt. */
-static void count_rows(const struct sequence *seq, const struct batch_seq *bs, struct quire_step *out) {
-    size_t first = bs->first_position, end = first + bs->n_rows;
-    size_t split = size_max(first, size_min(end, seq->n_prompt));
-    out->n_prefill_rows += split - first;
-    out->n_decode_rows += end - split;
-    *(split > first ? &out->n_prefill_seqs : &out->n_decode_seqs) += 1;
-    out->prefill_attended += (uint64_t)(split - first) * (first + 1 + split) / 2;
-    out->decode_attended += (uint64_t)(end - split) * (split + 1 + end) / 2;
-}
-
 /* Before the step is complete: sequences may end there. */
 static void describe_step(const struct quire_engine *e, struct quire_step *out) {
-    const struct batch *b = &e->step.batch;
     size_t n;
     struct sequence *const *planned = scheduler_planned(e->scheduler, &n);
-    for (size_t i = 0; i < n; i++) count_rows(planned[i], &b->seqs[i], out);
-    out->n_logit_rows = b->n_logit_rows;
+    for (size_t i = 0; i < n; i++) step_shape_add(out, planned[i]);
+    out->n_logit_rows = e->step.batch.n_logit_rows;
     out->n_running = scheduler_running(e->scheduler);
     out->n_waiting = scheduler_waiting(e->scheduler);
 }
@@ -278,12 +267,12 @@ bool step_run(struct quire_engine *e) {
     model_forward(e->model, e->kv, &e->step.batch);
     e->backend->ops->wait(e->backend);
     uint64_t computed = clock_us();
-    pace_note(&e->step.pace, n, computed - prepared);
     if (e->step_reader) describe_step(e, &figures);
     uint64_t logits_us = complete(e), end = clock_us();
     figures.prepare_us = prepared - start;
     figures.forward_us = computed - prepared + logits_us;
     figures.sample_us = end - computed - logits_us;
+    pace_note(&e->step.pace, n, figures.forward_us);
     note_times(e, &figures, n);
     if (e->step_reader) e->step_reader->read(e->step_reader->ctx, &figures);
     return true;

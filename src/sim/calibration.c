@@ -1,0 +1,213 @@
+#include "sim/calibration.h"
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json_out.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FORMAT      "quire-calibration"
+#define VERSION     1
+#define MAX_MIB     4
+#define MOST_TOKENS (1u << 30)
+
+/* Fields by their names in the file, for reading and writing alike. */
+struct field {
+    const char *name;
+    size_t offset, size; /* size: of a text */
+    double min, max;     /* of a number */
+};
+
+#define TEXT(member)                                                                                         \
+    { #member, offsetof(struct calibration, member), sizeof((struct calibration *)0)->member, 0, 0 }
+#define COUNT(member, min, max)                                                                              \
+    { #member, offsetof(struct calibration, member), 0, min, max }
+
+static const struct field texts[] = {TEXT(model), TEXT(numerics_id), TEXT(family),
+                                     TEXT(dtype), TEXT(cpu_path),    TEXT(machine)};
+static const struct field counts[] = {
+    COUNT(n_threads, 1, 65536),    COUNT(max_model_len, 2, MOST_TOKENS), COUNT(n_groups, 1, BATCH_MAX_GROUPS),
+    COUNT(block_tokens, 1, 65536), COUNT(n_blocks, 1, 2147483647),       COUNT(kv_bytes_per_token, 1, 1e12),
+    COUNT(chat_tokens, 0, 100000)};
+static const struct field numbers[] = {COUNT(startup_s, 0, 1e6), COUNT(request_us, 0, 1e9),
+                                       COUNT(prompt_token_us, 0, 1e9), COUNT(row_us, 0, 1e9)};
+#define N(a) (sizeof(a) / sizeof *(a))
+
+/* ---- writing ---- */
+
+static void put_number(struct json_out *j, const char *key, double v) {
+    json_out_key(j, key);
+    json_out_f64(j, v);
+}
+
+static void put_terms(struct json_out *j, const char *key, const double *v) {
+    json_out_key(j, key);
+    json_out_obj(j);
+    for (size_t i = 0; i < STEP_TERMS; i++) put_number(j, step_term_names[i], v[i]);
+    json_out_obj_end(j);
+}
+
+static void put_fit(struct json_out *j, const struct step_model *m) {
+    json_out_key(j, "fit");
+    json_out_arr(j);
+    for (size_t r = 0; r < STEP_REGIONS; r++) {
+        json_out_obj(j);
+        json_out_key(j, "region");
+        json_out_str(j, step_region_names[r]);
+        json_out_key(j, "steps");
+        json_out_u64(j, m->fit[r].n);
+        put_number(j, "median_error", m->fit[r].median_error);
+        put_number(j, "p95_error", m->fit[r].p95_error);
+        put_number(j, "bias", m->fit[r].bias);
+        json_out_obj_end(j);
+    }
+    json_out_arr_end(j);
+}
+
+void calibration_write(const struct calibration *c, struct buf *out) {
+    struct json_out j;
+    const char *base = (const char *)c;
+    json_out_init(&j, out);
+    json_out_obj(&j);
+    json_out_key(&j, "format");
+    json_out_str(&j, FORMAT);
+    json_out_key(&j, "version");
+    json_out_u64(&j, VERSION);
+    json_out_key(&j, "created_unix_s");
+    json_out_i64(&j, c->created_unix_s);
+    for (size_t i = 0; i < N(texts); i++) {
+        json_out_key(&j, texts[i].name);
+        json_out_str(&j, base + texts[i].offset);
+    }
+    for (size_t i = 0; i < N(counts); i++) {
+        json_out_key(&j, counts[i].name);
+        json_out_u64(&j, *(const size_t *)(const void *)(base + counts[i].offset));
+    }
+    for (size_t i = 0; i < N(numbers); i++)
+        put_number(&j, numbers[i].name, *(const double *)(const void *)(base + numbers[i].offset));
+    json_out_key(&j, "windows");
+    json_out_arr(&j);
+    for (size_t g = 0; g < c->n_groups; g++) json_out_u64(&j, c->window[g]);
+    json_out_arr_end(&j);
+    put_terms(&j, "forward_us", c->steps.forward_us);
+    put_terms(&j, "rest_us", c->steps.rest_us);
+    put_fit(&j, &c->steps);
+    json_out_obj_end(&j);
+    buf_putc(out, '\n');
+}
+
+/* ---- reading ---- */
+
+struct reader {
+    const char *path;
+    const json_t *root;
+    struct error *err;
+    int rc;
+};
+
+static void wrong(struct reader *r, const char *name, const char *allowed) {
+    if (!r->rc) r->rc = error_set(r->err, QUIRE_EFORMAT, "%.200s: \"%s\" must be %s", r->path, name, allowed);
+}
+
+static double get_number(struct reader *r, const json_t *of, const char *name, double min, double max) {
+    const json_t *v = json_object_get(of, name);
+    double d = json_is_number(v) ? json_number_value(v) : NAN;
+    char allowed[80];
+    if (d >= min && d <= max) return d;
+    snprintf(allowed, sizeof allowed, "a number from %g to %g", min, max);
+    wrong(r, name, allowed);
+    return min;
+}
+
+static void get_text(struct reader *r, const struct field *f, char *out) {
+    const char *v = json_string_value(json_object_get(r->root, f->name));
+    char allowed[80];
+    if (v && strlen(v) < f->size) {
+        memcpy(out, v, strlen(v) + 1);
+        return;
+    }
+    snprintf(allowed, sizeof allowed, "a text of less than %zu bytes", f->size);
+    wrong(r, f->name, allowed);
+}
+
+static void get_terms(struct reader *r, const char *name, double *out) {
+    const json_t *of = json_object_get(r->root, name);
+    if (json_object_size(of) != STEP_TERMS) wrong(r, name, "an object with a number for each term");
+    for (size_t i = 0; !r->rc && i < STEP_TERMS; i++) out[i] = get_number(r, of, step_term_names[i], 0, 1e12);
+}
+
+static void get_fit(struct reader *r, struct step_model *m) {
+    const json_t *rows = json_object_get(r->root, "fit");
+    if (json_array_size(rows) != STEP_REGIONS) wrong(r, "fit", "an array with an object for each region");
+    for (size_t i = 0; !r->rc && i < STEP_REGIONS; i++) {
+        const json_t *row = json_array_get(rows, i);
+        m->fit[i] = (struct step_fit){
+            (size_t)get_number(r, row, "steps", 0, 1e15), get_number(r, row, "median_error", 0, 1e9),
+            get_number(r, row, "p95_error", 0, 1e9), get_number(r, row, "bias", -1, 1e9)};
+    }
+}
+
+static void get_windows(struct reader *r, struct calibration *c) {
+    const json_t *v = json_object_get(r->root, "windows");
+    if (json_array_size(v) != c->n_groups)
+        wrong(r, "windows", "an array of n_groups lengths in tokens, 0 for none");
+    for (size_t g = 0; !r->rc && g < c->n_groups; g++) {
+        json_int_t n = json_integer_value(json_array_get(v, g));
+        if (n < 0 || n > MOST_TOKENS) wrong(r, "windows", "lengths from 0 to 2^30");
+        c->window[g] = (size_t)n;
+    }
+}
+
+static void get_all(struct reader *r, struct calibration *c) {
+    char *base = (char *)c;
+    for (size_t i = 0; i < N(texts); i++) get_text(r, &texts[i], base + texts[i].offset);
+    for (size_t i = 0; i < N(counts); i++)
+        *(size_t *)(void *)(base + counts[i].offset) =
+            (size_t)get_number(r, r->root, counts[i].name, counts[i].min, counts[i].max);
+    for (size_t i = 0; i < N(numbers); i++)
+        *(double *)(void *)(base + numbers[i].offset) =
+            get_number(r, r->root, numbers[i].name, numbers[i].min, numbers[i].max);
+    c->created_unix_s = (int64_t)get_number(r, r->root, "created_unix_s", 0, 1e12);
+    if (!r->rc) get_windows(r, c);
+    get_terms(r, "forward_us", c->steps.forward_us);
+    get_terms(r, "rest_us", c->steps.rest_us);
+    get_fit(r, &c->steps);
+}
+
+int calibration_read(const char *option, const char *path, struct calibration *out, struct error *err) {
+    struct buf data = BUF_INIT;
+    json_error_t e;
+    *out = (struct calibration){0};
+    int rc = file_read(option, path, MAX_MIB, &data, err);
+    if (rc) return rc;
+    json_t *root = json_loadb(data.data ? data.data : "", data.len, JSON_REJECT_DUPLICATES, &e);
+    buf_free(&data);
+    if (!root) return error_set(err, QUIRE_EFORMAT, "%.200s: line %d: not JSON: %s", path, e.line, e.text);
+    const char *format = json_string_value(json_object_get(root, "format"));
+    json_int_t version = json_integer_value(json_object_get(root, "version"));
+    struct reader r = {.path = path, .root = root, .err = err};
+    if (!format || strcmp(format, FORMAT))
+        r.rc = error_set(err, QUIRE_EFORMAT, "%.200s is no calibration of `quire simulate --save`", path);
+    else if (version != VERSION)
+        r.rc = error_set(err, QUIRE_EUNSUPPORTED, "%.200s has version %lld of the format; %d can be read",
+                         path, (long long)version, VERSION);
+    if (!r.rc) get_all(&r, out);
+    json_decref(root);
+    return r.rc;
+}
+
+/* ---- the clock ---- */
+
+static void time_step(void *ctx, struct quire_step *step) {
+    const struct calibration *c = ctx;
+    step_model_time(&c->steps, step);
+    step->sample_us += (uint64_t)(c->row_us * (double)step->n_logit_rows + 0.5);
+}
+
+struct sim_clock calibration_clock(const struct calibration *c) {
+    return (struct sim_clock){time_step, (void *)(uintptr_t)c};
+}

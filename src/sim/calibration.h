@@ -1,0 +1,39 @@
+/* What one machine, one model and one set of options take: measured once, kept as a small file, played
+ * through by the simulator. docs/simulate.md says what the fields are. */
+#ifndef SIM_CALIBRATION_H
+#define SIM_CALIBRATION_H
+
+#include "base/buf.h"
+#include "sim/replica.h"
+#include "sim/step_model.h"
+
+#include <quire/error.h>
+
+#include <stdint.h>
+
+struct calibration {
+    /* what was measured */
+    char model[256], numerics_id[65], family[32], dtype[16], cpu_path[16], machine[96];
+    size_t n_threads;
+    int64_t created_unix_s;
+    /* the model and its memory */
+    size_t max_model_len, n_groups, window[BATCH_MAX_GROUPS];
+    size_t block_tokens, n_blocks; /* KV that the memory had room for, or as much as could be in use */
+    size_t kv_bytes_per_token;
+    double startup_s; /* from nothing to ready */
+    /* the API around the engine: a request takes request_us, and prompt_token_us for each token of its
+     * prompt, before the engine has it; row_us: what a step takes longer for each token, while the server
+     * writes it out and a client on the same machine reads it */
+    double request_us, prompt_token_us, row_us;
+    size_t chat_tokens; /* that the chat template adds to a message */
+    struct step_model steps;
+};
+
+/* option: what named the file, for messages. */
+int calibration_read(const char *option, const char *path, struct calibration *out, struct error *err);
+void calibration_write(const struct calibration *c, struct buf *out); /* JSON */
+
+/* The clock of a simulated engine; c must outlive it. */
+struct sim_clock calibration_clock(const struct calibration *c);
+
+#endif

@@ -1,0 +1,50 @@
+/* A measurement without a server: the load generator's requests on simulated engines, in virtual time. What
+ * comes out is what `quire bench serve` would keep of the requests, so summaries and reports are the same. */
+#ifndef SIM_DRIVE_H
+#define SIM_DRIVE_H
+
+#include "load/plan.h"
+#include "sim/calibration.h"
+
+enum sim_routing { SIM_ROUND_ROBIN, SIM_LEAST_LOADED };
+
+struct sim_fleet {
+    size_t n_replicas; /* that there are, or (growing) the most that there may be */
+    enum sim_routing routing;
+    /* growing: as many replicas are kept as the requests in flight need at `load` each, and `reserve` more;
+     * one is ready startup_s after it was wanted, and leaves when it has not been wanted for idle_s */
+    bool growing;
+    double load, startup_s, idle_s;
+    size_t reserve;
+};
+
+struct sim_config {
+    struct sim_options engine;
+    struct sim_clock clock;
+    const struct calibration *cal; /* what the API takes around the engine; NULL: nothing */
+    struct sim_fleet fleet;
+};
+
+/* Filled by sim_perform. */
+struct sim_outcome {
+    uint64_t n_steps;
+    double replica_s; /* replicas that were up, over time */
+    size_t most_up;
+    double busy_us; /* in steps, of all replicas */
+};
+
+/* What cannot be simulated, because its content is not made here or its length is the server's affair. */
+int sim_check_workload(const struct workload_spec *spec, struct error *err);
+/* Fills *run as run_perform does; run_free afterwards in any case. */
+int sim_perform(const struct sim_config *s, const struct run_config *config, struct run *run,
+                struct sim_outcome *out, struct error *err);
+
+/* As struct performer has it (load/plan.h), with a struct sim_target as its ctx. */
+struct sim_target {
+    struct sim_config config;
+    const char *model;
+    struct sim_outcome outcome; /* of the last run */
+};
+struct performer sim_performer(struct sim_target *t);
+
+#endif

@@ -1,0 +1,52 @@
+/* How long a step of the engine takes, from what it computes: sums of non-negative terms, fitted to measured
+ * steps.
+ *
+ * The term of the rows is piecewise linear, since batching changes what a step waits for: few rows wait for
+ * the weights to come from memory, many for arithmetic. What a row costs beyond that follows from its phase,
+ * from the positions that it attends to, and from whether it is taken through the vocabulary. */
+#ifndef SIM_STEP_MODEL_H
+#define SIM_STEP_MODEL_H
+
+#include <quire/error.h>
+#include <quire/step.h>
+
+#include <stddef.h>
+
+#define STEP_TERMS 16
+extern const char *const step_term_names[STEP_TERMS];
+
+enum step_region {                  /* where a fit is judged on its own */
+                   STEP_DECODE_FEW, /* up to 8 rows, none of a prompt */
+                   STEP_DECODE_MANY,
+                   STEP_PREFILL_SHORT, /* up to 128 rows, all of prompts */
+                   STEP_PREFILL_LONG,
+                   STEP_MIXED,
+                   STEP_REGIONS
+};
+extern const char *const step_region_names[STEP_REGIONS];
+enum step_region step_region_of(const struct quire_step *s);
+
+struct step_fit {
+    size_t n;                       /* steps measured */
+    double median_error, p95_error; /* of |predicted / measured - 1| */
+    double bias;                    /* sum predicted / sum measured - 1 */
+};
+
+struct step_model {
+    double forward_us[STEP_TERMS], rest_us[STEP_TERMS]; /* of each unit of a term; rest: prepare and sample */
+    struct step_fit fit[STEP_REGIONS];
+};
+
+/* Terms of a step, which the coefficients multiply. */
+void step_terms(const struct quire_step *s, double terms[STEP_TERMS]);
+
+/* Fills the three times of a step whose counts are set; what is neither prepare nor forward is in sample_us.
+ */
+void step_model_time(const struct step_model *m, struct quire_step *s);
+
+/* Least squares of the relative error with outliers left out (beyond 4 median absolute deviations, three
+ * rounds). QUIRE_EINVAL with fewer than STEP_LEAST steps. */
+#define STEP_LEAST 50
+int step_model_fit(const struct quire_step *steps, size_t n, struct step_model *out, struct error *err);
+
+#endif
