@@ -16,8 +16,8 @@ MAX_LINES = {"include/quire/quire.h": 249}
 # folder: (folders of src/, public headers, libraries) it may include besides itself and libc.
 ERROR, STATS, QUIRE, SCORE = "quire/error.h", "quire/stats.h", "quire/quire.h", "quire/score.h"
 STEP = "quire/step.h"
-ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "fetch", "load",
-       "sim", "tune", "eval",       "cli"}
+ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "http", "fetch", "load",
+       "sim", "tune", "eval", "cli"}
 LAYERS = {
     "base": (set(), {ERROR, STATS, QUIRE}, {"pthread"}),
     "text": ({"base"}, {ERROR}, {"jansson", "pcre2", "utf8proc"}),
@@ -29,11 +29,12 @@ LAYERS = {
     "net": ({"base"}, {ERROR}, {"libevent", "openssl", "pthread"}),
     "serve": ({"base", "net", "text"}, {ERROR, STATS, QUIRE}, {"jansson", "pthread"}),
     "bench": ({"base", "kern", "weights"}, {ERROR}, {"pthread", "x86"}),
-    "fetch": ({"base"}, {ERROR}, {"jansson", "curl", "openssl"}),
-    "load": ({"base"}, {ERROR}, {"jansson", "curl"}),
+    "http": ({"base"}, {ERROR}, {"curl"}),
+    "fetch": ({"base", "http"}, {ERROR}, {"jansson", "openssl"}),
+    "load": ({"base", "http"}, {ERROR}, {"jansson"}),
     "sim": ({"base", "engine", "load"}, {ERROR, QUIRE, STEP}, {"jansson"}),
-    "eval": ({"base", "text"}, {ERROR, QUIRE, SCORE}, {"jansson", "curl"}),
-    "cli": (ALL, {ERROR, STATS, QUIRE, STEP}, {"jansson", "curl", "openssl", "pthread"}),
+    "eval": ({"base", "text", "http"}, {ERROR, QUIRE, SCORE}, {"jansson"}),
+    "cli": (ALL, {ERROR, STATS, QUIRE, STEP}, {"jansson", "openssl", "pthread"}),
 }
 
 # Headers that belong to a library; everything else in <> counts as libc.

@@ -77,7 +77,7 @@ int cmd_chat(int argc, char **argv) {
     struct error err = {0};
     struct loaded_model m = {0};
     struct log log = {stderr, LOG_WARN};
-    struct talker t = {talk_local, &o, &m, NULL};
+    struct talker t = {.answer = talk_local, .options = &o, .model = &m};
     o.engine.max_num_seqs = 1;
     if (n_args != 1) {
         error_set(&err, QUIRE_EINVAL, "usage: quire chat MODEL|URL");
@@ -91,6 +91,7 @@ int cmd_chat(int argc, char **argv) {
     }
     if (!err.code) converse(&t);
     rc = err.code ? cli_fail("chat", &err) : EXIT_OK;
+    http_free(t.http);
     loaded_model_close(&m);
     options_free(state);
     return rc;

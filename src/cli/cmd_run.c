@@ -23,7 +23,7 @@ static int read_prompt(struct buf *out, struct error *err) {
 
 static int answer(const struct run_options *o, struct loaded_model *m, const char *prompt,
                   struct error *err) {
-    struct talker t = {talk_local, &o->talk, m, NULL};
+    struct talker t = {.answer = talk_local, .options = &o->talk, .model = m};
     struct talk_figures f = {0};
     struct buf text = BUF_INIT;
     json_t *messages = json_array();

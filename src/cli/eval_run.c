@@ -78,10 +78,9 @@ int eval_run_remote(struct eval_run *r, const char *url, const struct eval_optio
             return error_set(err, QUIRE_EINVAL, "--%s is the server's to set; it has no effect on a URL",
                              rows[i].name);
     r->remote = (struct eval_remote){.url = url,
-                                     .api_key = o->api_key,
                                      .model = o->served_name,
                                      .concurrency = (size_t)o->concurrency,
-                                     .timeout_s = o->timeout_s};
+                                     .http = {.bearer = o->api_key, .timeout_s = o->timeout_s}};
     eval_hold_signals();
     fill_context(r, o->served_name ? o->served_name : url, o);
     r->context.remote = &r->remote;

@@ -5,14 +5,16 @@
 #include "base/error.h"
 #include "base/json_out.h"
 #include "base/url.h"
+#include "http/sse.h"
 
-#include <curl/curl.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_REFUSAL_BYTES ((size_t)1 << 20)
+
 struct reception {
-    struct buf pending; /* bytes of an unfinished line */
-    struct buf whole;   /* the first bytes of the body, for an error that is not a stream */
+    struct sse events;
+    struct buf refusal; /* the body of an answer that is not a stream */
     struct buf *text;
     FILE *out;
     struct talk_figures *figures;
@@ -26,12 +28,14 @@ static size_t figure(const json_t *usage, const char *name) {
     return v > 0 ? (size_t)v : 0;
 }
 
-static void take_message(struct reception *r, const char *line) {
-    json_t *root = json_loads(line, 0, NULL);
+static void take_message(void *user, const char *data, size_t n) {
+    struct reception *r = user;
+    json_t *root = json_loadb(data, n, 0, NULL);
     const json_t *choice = json_array_get(json_object_get(root, "choices"), 0);
     const json_t *text = json_object_get(json_object_get(choice, "delta"), "content");
     const json_t *usage = json_object_get(root, "usage");
     const char *failure = json_string_value(json_object_get(json_object_get(root, "error"), "message"));
+    r->done |= n == 6 && !memcmp(data, "[DONE]", 6);
     if (failure) {
         error_set(r->err, QUIRE_EIO, "the server answers: %s", failure);
         r->failed = true;
@@ -50,23 +54,12 @@ static void take_message(struct reception *r, const char *line) {
     json_decref(root);
 }
 
-static size_t receive(char *data, size_t size, size_t n, void *user) {
+static bool receive(void *user, const struct http_answer *answer, const char *data, size_t n) {
     struct reception *r = user;
-    n *= size;
-    if (r->whole.len < 4096) buf_append(&r->whole, data, n);
-    buf_append(&r->pending, data, n);
-    if (!buf_ok(&r->pending)) return 0;
-    char *line = r->pending.data, *end;
-    while ((end = memchr(line, '\n', (size_t)(r->pending.data + r->pending.len - line)))) {
-        *end = 0;
-        if (!strncmp(line, "data: {", 7)) take_message(r, line + 6);
-        r->done |= !strncmp(line, "data: [DONE]", 12);
-        line = end + 1;
-    }
-    size_t rest = (size_t)(r->pending.data + r->pending.len - line);
-    memmove(r->pending.data, line, rest);
-    r->pending.len = rest;
-    return n;
+    if (answer->status == 200) return sse_feed(&r->events, data, n, take_message, r);
+    r->refusal.limit_bytes = MAX_REFUSAL_BYTES;
+    buf_append(&r->refusal, data, n);
+    return buf_ok(&r->refusal);
 }
 
 static int request_body(const struct talker *t, json_t *messages, struct buf *out, struct error *err) {
@@ -86,21 +79,15 @@ static int request_body(const struct talker *t, json_t *messages, struct buf *ou
     return text && buf_ok(out) ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory");
 }
 
-static int perform(CURL *curl, struct reception *r, struct error *err) {
-    char why[CURL_ERROR_SIZE] = "";
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
-    CURLcode rc = curl_easy_perform(curl);
-    long status = 0;
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    if (rc)
-        return error_set(err, QUIRE_EIO, "no answer from the server: %s",
-                         *why ? why : curl_easy_strerror(rc));
-    if (status == 200 && r->failed) return err->code;
-    if (status == 200 && !r->done) return error_set(err, QUIRE_EIO, "the server's answer was cut short");
-    if (status == 200) return 0;
-    json_t *root = r->whole.data ? json_loads(r->whole.data, 0, NULL) : NULL;
+static int judge(const struct reception *r, const struct http_answer *a, struct error *err) {
+    if (a->end != HTTP_COMPLETE)
+        return error_set(err, QUIRE_EIO, "no answer from the server: %s%s", a->why, http_advice(a));
+    if (a->status == 200 && r->failed) return err->code;
+    if (a->status == 200 && !r->done) return error_set(err, QUIRE_EIO, "the server's answer was cut short");
+    if (a->status == 200) return 0;
+    json_t *root = r->refusal.data ? json_loads(r->refusal.data, 0, NULL) : NULL;
     const char *text = json_string_value(json_object_get(json_object_get(root, "error"), "message"));
-    error_set(err, QUIRE_EIO, "the server answers %ld: %s", status, text ? text : "no message");
+    error_set(err, QUIRE_EIO, "the server answers %u: %s", a->status, text ? text : "no message");
     json_decref(root);
     return QUIRE_EIO;
 }
@@ -108,34 +95,23 @@ static int perform(CURL *curl, struct reception *r, struct error *err) {
 int talk_remote(struct talker *t, json_t *messages, FILE *out, struct buf *text, struct talk_figures *f,
                 struct error *err) {
     struct reception r = {.text = text, .out = out, .figures = f, .err = err, .start_us = clock_us()};
-    struct buf body = BUF_INIT, url = BUF_INIT, key = BUF_INIT;
-    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-    CURL *curl = curl_easy_init();
-    int rc = curl && headers ? request_body(t, messages, &body, err)
-                             : error_set(err, QUIRE_ENOMEM, "out of memory");
+    struct buf body = BUF_INIT, url = BUF_INIT;
+    struct http_config config = {.bearer = t->options->api_key, .n_at_once = 1};
+    struct http_answer answer;
+    int rc = t->http ? 0 : http_new(&config, &t->http, err);
+    if (!rc) rc = request_body(t, messages, &body, err);
+    buf_append(&url, t->url, url_server_len(t->url));
+    buf_puts(&url, "/v1/chat/completions");
+    if (!rc && !buf_ok(&url)) rc = error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc) {
-        buf_append(&url, t->url, url_server_len(t->url));
-        buf_puts(&url, "/v1/chat/completions");
-        if (t->options->api_key) {
-            buf_printf(&key, "Authorization: Bearer %s", t->options->api_key);
-            headers = curl_slist_append(headers, key.data);
-        }
-        curl_easy_setopt(curl, CURLOPT_URL, url.data);
-        curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.data);
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
-        curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive);
-        curl_easy_setopt(curl, CURLOPT_WRITEDATA, &r);
-        curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 10L);
-        rc = perform(curl, &r, err);
+        struct http_request q = {.url = url.data, .body = &body, .receive = receive, .user = &r};
+        rc = http_perform(t->http, &q, &answer, err);
     }
+    if (!rc) rc = judge(&r, &answer, err);
     f->total_us = clock_us() - r.start_us;
-    curl_easy_cleanup(curl);
-    curl_slist_free_all(headers);
     buf_free(&body);
     buf_free(&url);
-    buf_free(&key);
-    buf_free(&r.pending);
-    buf_free(&r.whole);
+    buf_free(&r.events.pending);
+    buf_free(&r.refusal);
     return rc;
 }

@@ -3,6 +3,7 @@
 #define CLI_TERMINAL_H
 
 #include "cli/cli.h"
+#include "http/http.h"
 
 #include <jansson.h>
 
@@ -34,6 +35,7 @@ struct talker {
     const struct talk_options *options;
     struct loaded_model *model; /* of a local one */
     const char *url;            /* of a remote one */
+    struct http *http;          /* its connection, from the first question on */
 };
 
 int talk_local(struct talker *t, json_t *messages, FILE *out, struct buf *text, struct talk_figures *f,

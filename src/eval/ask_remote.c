@@ -2,32 +2,30 @@
  * is scored by sending prompt and continuation with echo and logprobs and asking for no answer. */
 #include "eval/ask.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json_out.h"
 #include "base/url.h"
+#include "http/http.h"
 
-#include <curl/curl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_ANSWER_BYTES ((size_t)64 << 20)
-#define WAIT_MS          100
+#define WAIT_US          100000
 
 struct slot {
-    CURL *curl; /* NULL: free */
     size_t ask;
-    struct buf body, answer;
-    char why[CURL_ERROR_SIZE];
+    struct buf url, body, answer;
     bool ended;
-    CURLcode result;
+    struct http_answer end;
 };
 
 struct flight {
     const struct eval_context *c;
     struct ask *asks;
-    CURLM *multi;
-    struct curl_slist *headers;
+    struct http *http;
     struct slot *slots; /* [n] a ring */
     size_t n, first, n_busy;
 };
@@ -95,48 +93,27 @@ static void put_body(struct buf *out, const struct eval_context *c, const struct
     json_out_obj_end(&j);
 }
 
-static size_t receive(char *data, size_t size, size_t n, void *user) {
+static void ended(void *user, const struct http_answer *end) {
     struct slot *s = user;
-    buf_append(&s->answer, data, size * n);
-    return buf_ok(&s->answer) ? size * n : 0;
+    s->end = *end;
+    s->ended = true;
 }
 
 static int start(struct flight *f, struct slot *s, const char *path, struct error *err) {
-    struct buf url = BUF_INIT;
-    const struct eval_remote *r = f->c->remote;
-    s->curl = curl_easy_init();
-    put_url(&url, r->url, path);
-    if (!s->curl || !buf_ok(&url) || !buf_ok(&s->body)) {
-        buf_free(&url);
-        return no_memory(err);
-    }
+    put_url(&s->url, f->c->remote->url, path);
+    if (!buf_ok(&s->url) || !buf_ok(&s->body)) return no_memory(err);
     s->answer.limit_bytes = MAX_ANSWER_BYTES;
-    *s->why = 0;
     s->ended = false;
-    curl_easy_setopt(s->curl, CURLOPT_URL, url.data); /* copied */
-    curl_easy_setopt(s->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, f->headers);
-    if (s->body.len) {
-        curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, s->body.data);
-        curl_easy_setopt(s->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)s->body.len);
-    }
-    curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, receive);
-    curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
-    curl_easy_setopt(s->curl, CURLOPT_ERRORBUFFER, s->why);
-    curl_easy_setopt(s->curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(s->curl, CURLOPT_CONNECTTIMEOUT, 10L);
-    curl_easy_setopt(s->curl, CURLOPT_TIMEOUT_MS, (long)(r->timeout_s * 1000));
-    curl_easy_setopt(s->curl, CURLOPT_PRIVATE, s);
-    buf_free(&url);
-    curl_multi_add_handle(f->multi, s->curl);
-    return 0;
+    struct http_request r = {.url = s->url.data,
+                             .body = s->body.len ? &s->body : NULL,
+                             .into = &s->answer,
+                             .done = ended,
+                             .user = s};
+    return http_start(f->http, &r, err);
 }
 
-static void clear(struct flight *f, struct slot *s) {
-    if (s->curl) {
-        curl_multi_remove_handle(f->multi, s->curl);
-        curl_easy_cleanup(s->curl);
-    }
+static void clear(struct slot *s) {
+    buf_free(&s->url);
     buf_free(&s->body);
     buf_free(&s->answer);
     *s = (struct slot){0};
@@ -160,19 +137,22 @@ static int launch(struct flight *f, size_t i, struct error *err) {
 /* ---- answers ---- */
 
 static int parse(struct slot *s, const char *where, json_t **root, struct error *err) {
-    long status = 0;
-    curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
     *root = NULL;
-    if (s->result)
-        return error_set(err, QUIRE_EIO, "%s: no answer from the server: %s", where,
-                         *s->why ? s->why : curl_easy_strerror(s->result));
+    if (!buf_ok(&s->answer))
+        return error_set(err, QUIRE_ELIMIT, "%s: the server's answer is larger than %zu MiB", where,
+                         MAX_ANSWER_BYTES >> 20);
+    if (s->end.end != HTTP_COMPLETE)
+        return error_set(err, QUIRE_EIO, "%s: no answer from the server: %s%s", where, s->end.why,
+                         http_advice(&s->end));
     *root = json_loadb(s->answer.data ? s->answer.data : "", s->answer.len, JSON_ALLOW_NUL, NULL);
     const char *text = json_string_value(json_object_get(json_object_get(*root, "error"), "message"));
-    if (status == 200 && *root) return 0;
+    if (s->end.status == 200 && *root) return 0;
+    if (s->end.status == 200) return error_set(err, QUIRE_EIO, "%s: the server's answer is not JSON", where);
+    error_set(err, QUIRE_EIO, "%s: the server answers %u: %s", where, s->end.status,
+              text ? text : "no message");
     json_decref(*root);
-    if (status == 200) return error_set(err, QUIRE_EIO, "%s: the server's answer is not JSON", where);
-    return error_set(err, QUIRE_EIO, "%s: the server answers %ld: %s", where, status,
-                     text ? text : "no message");
+    *root = NULL;
+    return QUIRE_EIO;
 }
 
 static size_t characters(const char *s, size_t n) {
@@ -222,43 +202,26 @@ static int take(const json_t *root, struct ask *a, struct error *err) {
 
 static int open_flight(struct flight *f, const struct eval_context *c, struct ask *asks, size_t n,
                        struct error *err) {
-    struct buf key = BUF_INIT;
-    *f = (struct flight){
-        .c = c, .asks = asks, .n = n, .multi = curl_multi_init(), .slots = calloc(n, sizeof *f->slots)};
-    f->headers = curl_slist_append(NULL, "Content-Type: application/json");
-    if (c->remote->api_key) {
-        buf_printf(&key, "Authorization: Bearer %s", c->remote->api_key);
-        struct curl_slist *more = buf_ok(&key) ? curl_slist_append(f->headers, key.data) : NULL;
-        buf_free(&key);
-        if (!more) return no_memory(err);
-        f->headers = more;
-    }
-    return f->multi && f->slots && f->headers ? 0 : no_memory(err);
+    struct http_config config = c->remote->http;
+    config.n_at_once = n;
+    *f = (struct flight){.c = c, .asks = asks, .n = n, .slots = calloc(n, sizeof *f->slots)};
+    return f->slots ? http_new(&config, &f->http, err) : no_memory(err);
 }
 
 static void close_flight(struct flight *f) {
-    for (size_t i = 0; f->slots && i < f->n; i++) clear(f, &f->slots[i]);
-    curl_multi_cleanup(f->multi);
-    curl_slist_free_all(f->headers);
+    http_free(f->http); /* before what its requests point to */
+    for (size_t i = 0; f->slots && i < f->n; i++) clear(&f->slots[i]);
     free(f->slots);
 }
 
 /* Until the oldest has ended. */
 static int wait_oldest(struct flight *f, struct error *err) {
-    for (;;) {
-        int running, left;
-        CURLMcode rc = curl_multi_perform(f->multi, &running);
-        for (CURLMsg *m; (m = curl_multi_info_read(f->multi, &left));) {
-            struct slot *s = NULL;
-            curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&s);
-            s->ended = true;
-            s->result = m->data.result;
-        }
-        if (f->slots[f->first].ended) return 0;
-        if (!rc) rc = curl_multi_poll(f->multi, NULL, 0, WAIT_MS, NULL);
-        if (rc) return error_set(err, QUIRE_EIO, "requests cannot be sent: %s", curl_multi_strerror(rc));
+    while (!f->slots[f->first].ended) {
+        int rc = http_wait(f->http, clock_us() + WAIT_US, err);
+        if (rc) return rc;
         if (eval_stopped(f->c)) return EVAL_STOPPED;
     }
+    return 0;
 }
 
 static int land(struct flight *f, struct error *err) {
@@ -269,7 +232,7 @@ static int land(struct flight *f, struct error *err) {
     if (rc) return rc;
     rc = take(root, &f->asks[s->ask], err);
     json_decref(root);
-    clear(f, s);
+    clear(s);
     f->first = (f->first + 1) % f->n;
     f->n_busy--;
     return rc;

@@ -14,6 +14,7 @@
 #ifndef EVAL_EVAL_H
 #define EVAL_EVAL_H
 
+#include "http/http.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -34,10 +35,10 @@ struct eval_local {
 
 /* An OpenAI-compatible server. */
 struct eval_remote {
-    const char *url, *api_key; /* api_key: NULL = none */
-    const char *model;         /* to ask for; NULL: the first that the server names */
+    const char *url;
+    const char *model; /* to ask for; NULL: the first that the server names */
     size_t concurrency;
-    double timeout_s; /* of one request */
+    struct http_config http; /* all but n_at_once */
 };
 
 /* Asks the server for its models: the name that requests are to carry, malloc'd. QUIRE_ENOTFOUND when

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,8 @@
 #define PUBLIC_ENDPOINT "https://huggingface.co"
 #define MAX_ERROR_BYTES ((uint64_t)1 << 20) /* of an answer that says no; more is not waited for */
 #define MAX_TRIES       4
+#define MAX_REDIRECTS   8
+#define STALL_S         60
 #define FIRST_PAUSE_US  500000 /* doubled after each try */
 
 int hub_client_open(const struct hub_options *options, struct hub_client *out, struct error *err) {
@@ -23,16 +24,17 @@ int hub_client_open(const struct hub_options *options, struct hub_client *out, s
         return error_set(err, QUIRE_EINVAL,
                          "HF_ENDPOINT is \"%.200s\": it must begin with http:// or https://", endpoint);
     while (endpoint[n - 1] == '/') n--;
-    char *own = strndup(endpoint, n);
-    out->endpoint = own;
-    out->curl = curl_easy_init();
-    if (own && out->curl) return 0;
-    hub_client_close(out);
-    return error_set(err, QUIRE_ENOMEM, "out of memory");
+    out->endpoint = strndup(endpoint, n);
+    struct http_config config = {
+        .bearer = out->token, .stall_s = STALL_S, .redirects = MAX_REDIRECTS, .n_at_once = 1};
+    int rc =
+        out->endpoint ? http_new(&config, &out->http, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
+    if (rc) hub_client_close(out);
+    return rc;
 }
 
 void hub_client_close(struct hub_client *client) {
-    if (client->curl) curl_easy_cleanup(client->curl);
+    http_free(client->http);
     free((char *)client->endpoint);
     *client = (struct hub_client){0};
 }
@@ -51,67 +53,45 @@ void hub_url_add(struct buf *url, const char *text, bool keep_slashes) {
 
 /* ---- one answer ---- */
 
-struct answer {
-    CURL *curl;
+struct reception {
     struct buf *body; /* or */
     FILE *file;
     uint64_t bytes, max_bytes; /* in the file */
     uint64_t error_bytes;
     struct progress *progress;
     int failed; /* errno of a write, or -1: more came than was announced */
+    struct http_answer answer;
 };
 
-static size_t receive(char *data, size_t size, size_t n, void *user) {
-    struct answer *a = user;
-    long status = 0;
-    n *= size;
-    curl_easy_getinfo(a->curl, CURLINFO_RESPONSE_CODE, &status);
-    if (status != 200 && status != 206) { /* what an error says is not kept */
-        a->error_bytes += n;
-        return a->error_bytes <= MAX_ERROR_BYTES ? n : 0;
-    }
-    if (a->body) {
-        buf_append(a->body, data, n);
-        return buf_ok(a->body) ? n : 0;
-    }
-    if (n > a->max_bytes - a->bytes) {
-        a->failed = -1;
-        return 0;
-    }
-    if (fwrite(data, 1, n, a->file) != n) {
-        a->failed = errno;
-        return 0;
-    }
-    a->bytes += n;
-    progress_show(a->progress, a->bytes);
-    return n;
+static bool succeeded(const struct http_answer *a) {
+    return a->status == 200 || a->status == 206;
 }
 
-static void set_up(const struct hub_client *client, const char *url, struct answer *a, char *why) {
-    CURL *curl = client->curl;
-    a->curl = curl;
-    curl_easy_reset(curl);
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
-    curl_easy_setopt(curl, CURLOPT_USERAGENT, "quire");
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 30L);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L); /* nothing for a minute */
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, 60L);
-    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
-    curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 8L);
-    bool secure = !strncmp(url, "https:", 6); /* and stays so */
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "http,https");
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, a);
-    if (client->token) { /* curl does not send it on to other hosts */
-        curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
-        curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, client->token);
+static bool receive(void *user, const struct http_answer *answer, const char *data, size_t n) {
+    struct reception *r = user;
+    if (!succeeded(answer)) { /* what an error says is not kept */
+        r->error_bytes += n;
+        return r->error_bytes <= MAX_ERROR_BYTES;
     }
+    if (r->body) {
+        buf_append(r->body, data, n);
+        return buf_ok(r->body);
+    }
+    if (n > r->max_bytes - r->bytes) {
+        r->failed = -1;
+        return false;
+    }
+    if (fwrite(data, 1, n, r->file) != n) {
+        r->failed = errno;
+        return false;
+    }
+    r->bytes += n;
+    progress_show(r->progress, r->bytes);
+    return true;
 }
 
-static int status_error(const struct hub_client *client, long status, const char *what, struct error *err) {
+static int status_error(const struct hub_client *client, unsigned status, const char *what,
+                        struct error *err) {
     const char *token =
         client->token ? "HF_TOKEN may not read it" : "set HF_TOKEN to a token that may read it";
     switch (status) {
@@ -125,34 +105,38 @@ static int status_error(const struct hub_client *client, long status, const char
                          client->endpoint, token);
     case 404:
         return error_set(err, QUIRE_ENOTFOUND, "%s: %s answers 404: there is none", what, client->endpoint);
-    default: return error_set(err, QUIRE_EIO, "%s: %s answers %ld", what, client->endpoint, status);
+    default: return error_set(err, QUIRE_EIO, "%s: %s answers %u", what, client->endpoint, status);
     }
 }
 
-/* Runs it. *again: another try may do better. */
-static int perform(const struct hub_client *client, const struct answer *a, const char *what, const char *why,
-                   bool *again, struct error *err) {
-    CURLcode rc = curl_easy_perform(a->curl);
-    long status = 0;
-    curl_easy_getinfo(a->curl, CURLINFO_RESPONSE_CODE, &status);
-    *again = false;
-    if (a->failed > 0)
-        return error_set(err, QUIRE_EIO, "%s cannot be written: %s", what, strerror(a->failed));
-    if (a->failed)
+/* *again: another try may do better. */
+static int judge(const struct hub_client *client, const struct reception *r, const char *what, bool *again,
+                 struct error *err) {
+    const struct http_answer *a = &r->answer;
+    if (r->failed > 0)
+        return error_set(err, QUIRE_EIO, "%s cannot be written: %s", what, strerror(r->failed));
+    if (r->failed)
         return error_set(err, QUIRE_EFORMAT, "%s: more than the %ju bytes announced came", what,
-                         (uintmax_t)a->max_bytes);
-    if (a->body && !buf_ok(a->body))
+                         (uintmax_t)r->max_bytes);
+    if (r->body && !buf_ok(r->body))
         return error_set(err, QUIRE_ELIMIT, "%s: the answer is larger than %zu MiB", what,
-                         a->body->limit_bytes >> 20);
-    if (status >= 400 || a->error_bytes > MAX_ERROR_BYTES || (!rc && status != 200 && status != 206)) {
-        *again = status == 429 || status >= 500;
-        return status_error(client, status, what, err);
+                         r->body->limit_bytes >> 20);
+    if (a->status >= 400 || r->error_bytes > MAX_ERROR_BYTES || (a->end == HTTP_COMPLETE && !succeeded(a))) {
+        *again = a->status == 429 || a->status >= 500;
+        return status_error(client, a->status, what, err);
     }
-    if (!rc) return 0;
-    *again = rc != CURLE_UNSUPPORTED_PROTOCOL && rc != CURLE_URL_MALFORMAT &&
-             rc != CURLE_COULDNT_RESOLVE_HOST && rc != CURLE_PEER_FAILED_VERIFICATION &&
-             rc != CURLE_TOO_MANY_REDIRECTS;
-    return error_set(err, QUIRE_EIO, "%s: %s", what, *why ? why : curl_easy_strerror(rc));
+    if (a->end == HTTP_COMPLETE) return 0;
+    *again = a->end == HTTP_CONNECT || a->end == HTTP_TIMEOUT || a->end == HTTP_CUT;
+    return error_set(err, QUIRE_EIO, "%s: %s", what, a->why);
+}
+
+/* One try, from r->bytes on. */
+static int get(const struct hub_client *client, const char *url, const char *what, struct reception *r,
+               bool *again, struct error *err) {
+    struct http_request q = {.url = url, .from_bytes = r->bytes, .receive = receive, .user = r};
+    *again = false;
+    int rc = http_perform(client->http, &q, &r->answer, err);
+    return rc ? rc : judge(client, r, what, again, err);
 }
 
 static void pause_before(unsigned n_tries, const char *what) {
@@ -163,14 +147,11 @@ static void pause_before(unsigned n_tries, const char *what) {
 
 int hub_get(struct hub_client *client, const char *url, const char *what, struct buf *out,
             struct error *err) {
-    char why[CURL_ERROR_SIZE];
     bool again;
     for (unsigned n_tries = 1;; n_tries++) {
-        struct answer a = {.body = out};
-        *why = 0;
+        struct reception r = {.body = out};
         buf_clear(out);
-        set_up(client, url, &a, why);
-        int rc = perform(client, &a, what, why, &again, err);
+        int rc = get(client, url, what, &r, &again, err);
         if (!rc || !again || n_tries == MAX_TRIES) return rc;
         pause_before(n_tries, what);
     }
@@ -178,26 +159,22 @@ int hub_get(struct hub_client *client, const char *url, const char *what, struct
 
 /* ---- files ---- */
 
-/* Goes on after a->bytes. The file is cut back where the server does not go on. */
-static int get_rest(struct hub_client *client, const char *url, const char *name, struct answer *a,
+/* Goes on after r->bytes. The file is cut back where the server does not go on. */
+static int get_rest(struct hub_client *client, const char *url, const char *name, struct reception *r,
                     bool *again, struct error *err) {
-    char why[CURL_ERROR_SIZE] = "";
-    long status = 0;
-    set_up(client, url, a, why);
-    curl_easy_setopt(a->curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)a->bytes);
-    int rc = perform(client, a, name, why, again, err);
-    curl_easy_getinfo(a->curl, CURLINFO_RESPONSE_CODE, &status);
+    int rc = get(client, url, name, r, again, err);
+    unsigned status = r->answer.status;
     bool starts_over =
-        status == 416 || (status == 200 && rc && a->progress->first_bytes == a->bytes && a->bytes);
-    if (starts_over && !fflush(a->file) && !ftruncate(fileno(a->file), 0)) {
-        rewind(a->file);
-        a->bytes = 0;
+        status == 416 || (status == 200 && rc && r->progress->first_bytes == r->bytes && r->bytes);
+    if (starts_over && !fflush(r->file) && !ftruncate(fileno(r->file), 0)) {
+        rewind(r->file);
+        r->bytes = 0;
         *again = true;
     }
-    if (!rc && a->bytes < a->max_bytes) {
+    if (!rc && r->bytes < r->max_bytes) {
         *again = true;
-        rc = error_set(err, QUIRE_EIO, "%s: ended after %ju of %ju bytes", name, (uintmax_t)a->bytes,
-                       (uintmax_t)a->max_bytes);
+        rc = error_set(err, QUIRE_EIO, "%s: ended after %ju of %ju bytes", name, (uintmax_t)r->bytes,
+                       (uintmax_t)r->max_bytes);
     }
     return rc;
 }
@@ -211,15 +188,17 @@ int hub_get_file(struct hub_client *client, const char *url, const struct hub_fi
         if (f) fclose(f);
         return error_set(err, QUIRE_EIO, "cannot write %s: %s", path, strerror(errno));
     }
-    struct answer a = {
+    struct reception r = {
         .file = f, .bytes = (uint64_t)st.st_size, .max_bytes = file->bytes, .progress = &progress};
-    if (a.bytes > a.max_bytes && !ftruncate(fileno(f), 0)) a.bytes = 0;
+    if (r.bytes > r.max_bytes && !ftruncate(fileno(f), 0)) r.bytes = 0;
     bool again = false;
     int rc = 0;
-    for (unsigned n_tries = 1; a.bytes < a.max_bytes; n_tries++) {
-        progress_start(&progress, file->path, a.bytes, a.max_bytes);
-        rc = get_rest(client, url, file->path, &a, &again, err);
-        progress_end(&progress, a.bytes);
+    for (unsigned n_tries = 1; r.bytes < r.max_bytes; n_tries++) {
+        progress_start(&progress, file->path, r.bytes, r.max_bytes);
+        r.error_bytes = 0;
+        r.failed = 0;
+        rc = get_rest(client, url, file->path, &r, &again, err);
+        progress_end(&progress, r.bytes);
         if (!rc || !again || n_tries == MAX_TRIES) break;
         pause_before(n_tries, file->path);
     }

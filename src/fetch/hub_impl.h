@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "fetch/digest.h"
 #include "fetch/hub.h"
+#include "http/http.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -49,7 +50,7 @@ void hub_choice_free(struct hub_choice *choice);
 struct hub_client {
     const char *endpoint; /* without a '/' at its end */
     const char *token;    /* or NULL */
-    void *curl;           /* CURL, one connection for all */
+    struct http *http;
 };
 
 int hub_client_open(const struct hub_options *options, struct hub_client *out, struct error *err);

@@ -2,16 +2,15 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/split_name.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #define DEFAULT_QUANTIZATION "Q4_K_M"
-#define SPLIT_SUFFIX         "-00001-of-00002.gguf"
 
 static bool matches(const char *path, const char *pattern) {
     return !fnmatch(pattern, path, FNM_PATHNAME | FNM_CASEFOLD);
@@ -22,25 +21,10 @@ static bool is_gguf(const char *path) {
     return n > 5 && !strcasecmp(path + n - 5, ".gguf");
 }
 
-/* "STEM-00001-of-00003.gguf": a part of a split file. */
-struct split_name {
-    size_t stem;
-    unsigned part, n_parts; /* 0: it is none */
-};
-
-static struct split_name split_name(const char *path) {
-    struct split_name s = {.stem = strlen(path)};
-    if (s.stem <= strlen(SPLIT_SUFFIX)) return s;
-    s.stem -= strlen(SPLIT_SUFFIX);
-    if (!matches(path + s.stem, "-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].gguf") ||
-        sscanf(path + s.stem, "-%5u-of-%5u", &s.part, &s.n_parts) != 2)
-        s.part = s.n_parts = 0;
-    return s;
-}
-
 /* The later parts follow their first. */
 static bool is_later_part(const char *path) {
-    return split_name(path).part > 1;
+    struct split_name s;
+    return split_name_parse(path, &s) && s.part > 1;
 }
 
 /* Files that go with a model, but are none: vision towers, importance matrices. */
@@ -111,21 +95,21 @@ static void add(struct hub_choice *out, const struct hub_file *f) {
 /* The file, and where it is one of several the other parts. */
 static int take_gguf(const struct hub_repo *repo, const struct hub_file *first, struct hub_choice *out,
                      struct error *err) {
-    const struct split_name whole = split_name(first->path);
+    struct split_name whole, part;
     out->gguf = first->path;
-    if (!whole.n_parts) {
+    if (!split_name_parse(first->path, &whole) || !whole.count) {
         add(out, first);
         return 0;
     }
     for (size_t i = 0; i < repo->n_files; i++) {
-        const struct split_name s = split_name(repo->files[i].path);
-        if (s.stem == whole.stem && s.n_parts == whole.n_parts &&
-            !strncmp(repo->files[i].path, first->path, s.stem))
+        const char *path = repo->files[i].path;
+        if (split_name_parse(path, &part) && part.stem_len == whole.stem_len && part.count == whole.count &&
+            !strncmp(path, first->path, whole.stem_len))
             add(out, &repo->files[i]);
     }
-    if (out->n != whole.n_parts)
+    if (out->n != whole.count)
         return error_set(err, QUIRE_ENOTFOUND, "%s is one of %u parts, of which it holds %zu", first->path,
-                         whole.n_parts, out->n);
+                         whole.count, out->n);
     return 0;
 }
 

@@ -159,10 +159,14 @@ static int fetch(struct pull *p, const struct hub_file *f, const char *place, st
     return rc;
 }
 
+static bool is_there(const struct hub_file *f, const char *place) {
+    struct stat st;
+    return !stat(place, &st) && (uint64_t)st.st_size == f->bytes;
+}
+
 /* Bytes of f that the cache lacks. */
 static uint64_t missing_bytes(const struct hub_file *f, const char *place) {
     struct stat st;
-    if (!stat(place, &st) && (uint64_t)st.st_size == f->bytes) return 0;
     char *part = NULL;
     uint64_t there = 0;
     if (!cache_path(&part, NULL, "%s.part", place) && !stat(part, &st) && (uint64_t)st.st_size <= f->bytes)
@@ -181,31 +185,43 @@ static int check_space(const struct pull *p, uint64_t bytes, struct error *err) 
                      (double)bytes / 1e6, p->folder, (double)free_bytes / 1e6);
 }
 
-static int fetch_all(struct pull *p, struct error *err) {
-    uint64_t bytes = 0;
-    size_t n_missing = 0;
+/* Files that the cache lacks, and their bytes; the folders of all are made. */
+static int count_missing(const struct pull *p, size_t *n, uint64_t *bytes, struct error *err) {
     int rc = 0;
-    for (int pass = 0; pass < 2 && !rc; pass++) { /* what it takes, then the work */
-        for (size_t i = 0; i < p->choice.n && !rc; i++) {
-            const struct hub_file *f = p->choice.files[i];
-            char *place = NULL;
-            rc = file_place(p, f, &place, err);
-            struct stat st;
-            bool here = !rc && !stat(place, &st) && (uint64_t)st.st_size == f->bytes;
-            if (!rc && !here && !pass) {
-                bytes += missing_bytes(f, place);
-                n_missing++;
-            }
-            if (!rc && !here && pass) rc = fetch(p, f, place, err);
-            free(place);
+    for (size_t i = 0; i < p->choice.n && !rc; i++) {
+        const struct hub_file *f = p->choice.files[i];
+        char *place = NULL;
+        rc = file_place(p, f, &place, err);
+        if (!rc && !is_there(f, place)) {
+            *bytes += missing_bytes(f, place);
+            ++*n;
         }
-        if (rc || pass) break;
-        rc = check_space(p, bytes, err);
-        if (!rc && n_missing)
-            fprintf(stderr, "pulling %s/%s: %zu file%s, %.1f MB\n", p->ref->org, p->ref->name, n_missing,
-                    n_missing == 1 ? "" : "s", (double)bytes / 1e6);
+        free(place);
     }
     return rc;
+}
+
+static int fetch_missing(struct pull *p, struct error *err) {
+    int rc = 0;
+    for (size_t i = 0; i < p->choice.n && !rc; i++) {
+        const struct hub_file *f = p->choice.files[i];
+        char *place = NULL;
+        rc = file_place(p, f, &place, err);
+        if (!rc && !is_there(f, place)) rc = fetch(p, f, place, err);
+        free(place);
+    }
+    return rc;
+}
+
+static int fetch_all(struct pull *p, struct error *err) {
+    uint64_t bytes = 0;
+    size_t n = 0;
+    int rc = count_missing(p, &n, &bytes, err);
+    if (!rc) rc = check_space(p, bytes, err);
+    if (rc || !n) return rc;
+    fprintf(stderr, "pulling %s/%s: %zu file%s, %.1f MB\n", p->ref->org, p->ref->name, n, n == 1 ? "" : "s",
+            (double)bytes / 1e6);
+    return fetch_missing(p, err);
 }
 
 static int finish(const struct pull *p, char **path, struct error *err) {

@@ -1,8 +1,9 @@
-/* Many streamed requests from one thread: libcurl's socket interface on epoll. */
+/* Many streamed requests from one thread, and what became of each. */
 #ifndef LOAD_CLIENT_H
 #define LOAD_CLIENT_H
 
 #include "base/buf.h"
+#include "http/http.h"
 #include "load/samples.h"
 
 #include <quire/error.h>
@@ -52,9 +53,8 @@ struct client_request {
 };
 
 struct client_config {
-    const char *api_key; /* NULL: none */
-    double timeout_s;
-    size_t max_streams; /* at once */
+    struct http_config http; /* all but n_at_once */
+    size_t max_streams;      /* at once */
 };
 
 /* Raises the process's limit of open files when it must. */

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "load/report.h"
 
-#include <curl/curl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -27,8 +26,7 @@ static int run_point(struct plan *p, size_t i, size_t repeat, const volatile int
                            .salt = 1 + i + POINTS_MAX * repeat,
                            .time_scale = o->time_scale,
                            .interval_s = o->interval_s,
-                           .api_key = o->api_key,
-                           .timeout_s = o->timeout_s,
+                           .http = p->tc.http,
                            .progress = o->progress && isatty(STDERR_FILENO) ? stderr : NULL,
                            .title = title,
                            .interrupted = interrupted};
@@ -77,9 +75,6 @@ bool plan_measured(const struct plan *p) {
 }
 
 int plan_measure(struct plan *p, const volatile int *interrupted, FILE *out, struct error *err) {
-    if (curl_global_init(CURL_GLOBAL_DEFAULT)) return error_set(err, QUIRE_ENOMEM, "out of memory");
     int rc = plan_points(p, err);
-    if (!rc) rc = measure(p, interrupted, out, err);
-    curl_global_cleanup();
-    return rc;
+    return rc ? rc : measure(p, interrupted, out, err);
 }

@@ -69,8 +69,12 @@ static int check_together(const struct load_options *o, struct error *err) {
     return 0;
 }
 
+static struct http_config http_options(const struct load_options *o) {
+    return (struct http_config){.bearer = o->api_key, .timeout_s = o->timeout_s};
+}
+
 int plan_options(const struct load_options *o, struct plan *p, struct error *err) {
-    *p = (struct plan){.o = o, .tc = {o->url, o->model, o->api_key, o->timeout_s}};
+    *p = (struct plan){.o = o, .tc = {o->url, o->model, http_options(o)}};
     p->created_unix_s = (int64_t)time(NULL);
     int rc = check_together(o, err);
     if (!rc && o->slo) rc = slo_parse(o->slo, &p->slo, err);

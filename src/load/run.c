@@ -377,7 +377,7 @@ static int record_run(struct runner *r) {
 static int set_up(struct runner *r) {
     const struct run_config *c = r->c;
     size_t n = c->arrival.kind == ARRIVAL_CLOSED ? c->concurrency : c->max_active;
-    struct client_config cc = {c->api_key, c->timeout_s, n < 8 ? 8 : n};
+    struct client_config cc = {c->http, n < 8 ? 8 : n};
     r->flights = calloc(cc.max_streams, sizeof *r->flights);
     r->device = device_open();
     r->run->gaps = calloc(1, sizeof *r->run->gaps);

@@ -50,11 +50,10 @@ struct run_config {
     double duration_s;   /* of sending; 0: until n_sessions are sent */
     size_t warmup;       /* requests before, not recorded */
     uint64_t salt;
-    double time_scale; /* of a trace: 2 is twice as fast */
-    double interval_s; /* between samples */
-    const char *api_key;
-    double timeout_s;
-    FILE *progress; /* NULL: none */
+    double time_scale;       /* of a trace: 2 is twice as fast */
+    double interval_s;       /* between samples */
+    struct http_config http; /* all but n_at_once */
+    FILE *progress;          /* NULL: none */
     const char *title;
     const volatile int *interrupted;
 };

@@ -52,59 +52,27 @@ static void take_message(struct stream *s, const char *json, size_t n) {
     s->answer.cached_tokens = k.cached_tokens;
 }
 
-/* A line of server-sent events. Comments, other fields and the empty line between events tell nothing here:
- * the API puts each message into one data line. */
-static void take_line(struct stream *s, const char *line, size_t n) {
-    if (n && line[n - 1] == '\r') n--;
-    if (n < 5 || memcmp(line, "data:", 5)) return;
-    line += 5;
-    n -= 5;
-    if (n && *line == ' ') {
-        line++;
-        n--;
-    }
-    if (n == 6 && !memcmp(line, "[DONE]", 6))
+static void take_data(void *user, const char *data, size_t n) {
+    struct stream *s = user;
+    if (n == 6 && !memcmp(data, "[DONE]", 6))
         s->finished = true;
-    else if (n)
-        take_message(s, line, n);
+    else
+        take_message(s, data, n);
 }
 
-static void take_lines(struct stream *s, const char *data, size_t n) {
-    const char *end = data + n, *newline;
-    if (s->pending.len && (newline = memchr(data, '\n', n))) {
-        buf_append(&s->pending, data, (size_t)(newline - data));
-        if (buf_ok(&s->pending)) take_line(s, s->pending.data, s->pending.len);
-        s->pending.len = 0;
-        data = newline + 1;
-    }
-    while (!s->pending.len && (newline = memchr(data, '\n', (size_t)(end - data)))) {
-        take_line(s, data, (size_t)(newline - data));
-        data = newline + 1;
-    }
-    if (data < end) buf_append(&s->pending, data, (size_t)(end - data));
-}
-
-static void find_type(struct stream *s) {
-    const char *type = NULL;
-    long status = 0;
-    curl_easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_getinfo(s->easy, CURLINFO_CONTENT_TYPE, &type);
-    s->answer.status = (unsigned)status;
-    s->is_stream = !s->request.plain && status == 200 && type && !strncmp(type, "text/event-stream", 17);
+static void find_type(struct stream *s, const struct http_answer *a) {
+    s->answer.status = a->status;
+    s->is_stream = !s->request.plain && a->status == 200 && !strncmp(a->type, "text/event-stream", 17);
     s->typed = true;
 }
 
-size_t stream_receive(char *data, size_t size, size_t n, void *user) {
+bool stream_receive(void *user, const struct http_answer *a, const char *data, size_t n) {
     struct stream *s = user;
-    n *= size;
-    if (!s->typed) find_type(s);
-    if (s->is_stream) {
-        take_lines(s, data, n);
-        return buf_ok(&s->pending) ? n : 0;
-    }
-    if (!buf_reserve(&s->whole, n) || s->whole.len + n > WHOLE_MAX_BYTES) return 0;
+    if (!s->typed) find_type(s, a);
+    if (s->is_stream) return sse_feed(&s->sse, data, n, take_data, s);
+    s->whole.limit_bytes = WHOLE_MAX_BYTES;
     buf_append(&s->whole, data, n);
-    return n;
+    return buf_ok(&s->whole);
 }
 
 static void refused(struct stream *s) {
@@ -116,19 +84,23 @@ static void refused(struct stream *s) {
         fail(s, OUTCOME_HTTP, s->whole.len ? body : "no message", s->whole.len ? s->whole.len : 10);
 }
 
-void stream_conclude(struct stream *s, CURLcode rc) {
+static enum outcome outcome_of(enum http_end end) {
+    switch (end) {
+    case HTTP_COMPLETE: return OUTCOME_OK;
+    case HTTP_CANCELED: return OUTCOME_CANCELED;
+    case HTTP_TIMEOUT: return OUTCOME_TIMEOUT;
+    case HTTP_CUT:
+    case HTTP_STOPPED: return OUTCOME_CUT;
+    default: return OUTCOME_CONNECT;
+    }
+}
+
+void stream_conclude(struct stream *s, const struct http_answer *end) {
     struct answer *a = &s->answer;
     a->end_us = clock_us();
-    if (!s->typed) find_type(s);
-    const char *why = *s->why ? s->why : curl_easy_strerror(rc);
-    if (rc == CURLE_OPERATION_TIMEDOUT)
-        fails(s, OUTCOME_TIMEOUT, why);
-    else if (rc == CURLE_COULDNT_CONNECT || rc == CURLE_COULDNT_RESOLVE_HOST ||
-             rc == CURLE_COULDNT_RESOLVE_PROXY || rc == CURLE_SSL_CONNECT_ERROR ||
-             rc == CURLE_PEER_FAILED_VERIFICATION)
-        fails(s, OUTCOME_CONNECT, why);
-    else if (rc)
-        fails(s, OUTCOME_CUT, why);
+    if (!s->typed) find_type(s, end);
+    if (end->end != HTTP_COMPLETE)
+        fails(s, outcome_of(end->end), end->why);
     else if (a->status != 200)
         refused(s);
     if (s->request.plain) {

@@ -2,27 +2,24 @@
 #ifndef LOAD_STREAM_H
 #define LOAD_STREAM_H
 
+#include "http/sse.h"
 #include "load/client.h"
-
-#include <curl/curl.h>
 
 struct stream {
     struct client *client;
-    uint64_t *n_events; /* of the client: messages with content */
-    CURL *easy;
+    uint64_t *n_events;  /* of the client: messages with content */
     struct stream *next; /* of the free ones */
     bool busy;
     struct client_request request;
     struct answer answer;
-    struct buf pending;              /* bytes of an unfinished line */
-    struct buf whole;                /* the first bytes of an answer that is no stream */
+    struct sse sse;
+    struct buf whole;                /* an answer that is no stream */
     bool is_stream, finished, typed; /* typed: the answer's kind is known */
-    char why[CURL_ERROR_SIZE];
 };
 
-/* Answers are read as they come. */
-size_t stream_receive(char *data, size_t size, size_t n, void *stream);
-/* Judges the answer once libcurl is done with it. */
-void stream_conclude(struct stream *s, CURLcode rc);
+/* As http_request.receive: answers are read as they come. */
+bool stream_receive(void *stream, const struct http_answer *answer, const char *data, size_t n);
+/* Judges the answer at its end. */
+void stream_conclude(struct stream *s, const struct http_answer *end);
 
 #endif

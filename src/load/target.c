@@ -18,7 +18,7 @@ static void ask_done(void *user, struct answer *answer) {
 }
 
 int target_ask(const struct target_config *config, struct ask *asks, size_t n, struct error *err) {
-    struct client_config cc = {config->api_key, config->timeout_s, ASKS_AT_ONCE};
+    struct client_config cc = {config->http, ASKS_AT_ONCE};
     struct client *client = NULL;
     int rc = client_new(&cc, &client, err);
     for (size_t next = 0; !rc && (next < n || client_active(client));) {

@@ -34,8 +34,8 @@ struct target {
 };
 
 struct target_config {
-    const char *url, *model, *api_key;
-    double timeout_s;
+    const char *url, *model;
+    struct http_config http; /* all but n_at_once */
 };
 
 /* Asks for the models. QUIRE_EIO when it cannot be reached, QUIRE_ENOTFOUND for a model that it does not
