@@ -68,7 +68,7 @@ struct quire_config {
     size_t max_queue;              /* unfinished requests beyond max_num_seqs before quire_submit says QUIRE_EBUSY */
     size_t n_threads;              /* compute threads; 0 = the cores available to the process */
     const char *cpu_limit;         /* highest instruction set to use ("ref", "avx2", ...: QUIRE_CPU); NULL = the best */
-    bool prefix_caching, chunked_prefill;
+    bool prefix_caching, chunked_prefill, static_batching, reserve_kv; /* the last two: engine/scheduler.h */
     enum quire_policy policy;
     uint64_t seed;                 /* base seed of requests without one; their draws also count up */
     const char *cache_secret;      /* shared secret of the KV block keys; NULL = random per process */

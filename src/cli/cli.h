@@ -50,7 +50,7 @@ int port_check(const char *host, uint16_t port, struct error *err);
 
 struct engine_options {
     const char *dtype, *policy, *cache_secret, *tokenizer, *tokenizer_pre, *chat_template, *cpu,
-        *generation_config;
+        *generation_config, *baseline_static;
     const char *runner, *pooling_type; /* NULL: it generates */
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, long_prefill, block_size, kv_bytes, seed,
         threads, max_queue;
@@ -63,7 +63,7 @@ struct engine_options {
 
 /* Writes the rows into table and returns how many there are. */
 size_t engine_option_rows(struct option *table, size_t at);
-#define ENGINE_OPTION_ROWS 22
+#define ENGINE_OPTION_ROWS 23
 
 /* ---- tokenizer_file.c ---- */
 

@@ -49,6 +49,11 @@ size_t engine_option_rows(struct option *table, size_t at) {
         {"scheduling-policy", OPTION_CHOICE, ENGINE_OPTION(policy), "Scheduling", "POLICY", "fcfs", 0, 0,
          "fcfs|priority", NULL,
          "Order of waiting requests: as they come, or by their priority (lower first)."},
+        {"baseline-static", OPTION_CHOICE, ENGINE_OPTION(baseline_static), "Scheduling", "POLICY", "none", 0,
+         0, "none|batch|reserve|batch,reserve", NULL,
+         "For measurement only, to show what the scheduler gives (`quire bench ablation`). batch: a batch of "
+         "sequences is admitted together and nothing more until all of it have ended; reserve: each sequence "
+         "takes KV for --max-model-len tokens when it is admitted. Slower; answers are the same bits."},
         {"max-queue", OPTION_INT, ENGINE_OPTION(max_queue), "Scheduling", "N", "1024", 0, 1 << 20, NULL, NULL,
          "Requests that may wait beyond max-num-seqs; more are answered 503 with Retry-After."},
         {"threads", OPTION_INT, ENGINE_OPTION(threads), "Machine", "N", "0", 0, 1024, NULL, NULL,

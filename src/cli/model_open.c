@@ -300,6 +300,8 @@ static int open_engine(struct loaded_model *m, const struct engine_options *o, s
                              .prefix_caching = o->prefix_caching,
                              .chunked_prefill = o->chunked_prefill,
                              .policy = strcmp(o->policy, "priority") ? QUIRE_FCFS : QUIRE_PRIORITY,
+                             .static_batching = !strncmp(o->baseline_static, "batch", 5),
+                             .reserve_kv = strstr(o->baseline_static, "reserve") != NULL,
                              .seed = (uint64_t)o->seed,
                              .cache_secret = o->cache_secret,
                              .cpu_limit = o->cpu,

@@ -40,6 +40,7 @@ struct plan {
     size_t max_logit_rows;      /* rows of one pass over the vocabulary */
     enum model_pooling pooling; /* NONE: it generates */
     bool chunked, caching;      /* prefill in parts; the prefix cache */
+    size_t reserve_tokens;      /* of each sequence at admission; 0: as they are needed */
     size_t n_pages, page_bytes; /* the null page included */
     size_t first_pages;         /* resident before the engine is ready */
     struct backend_kv_layout layout;

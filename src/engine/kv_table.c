@@ -157,6 +157,15 @@ bool kv_extend(struct kv_cache *c, struct kv_table *t, size_t n_tokens) {
     return true;
 }
 
+bool kv_reserve(struct kv_cache *c, struct kv_table *t, size_t n_tokens) {
+    if (kv_needed(c, t, n_tokens) > kv_pool_stats(c->pool)->n_free) return false;
+    for (size_t g = 0; g < c->n_groups; g++) {
+        size_t n = group_needed(c, g, t->n_blocks[g], t->n_blocks[g] - t->first[g], n_tokens);
+        for (; n; n--) t->blocks[g][t->n_blocks[g]++] = kv_pool_take(c->pool);
+    }
+    return true;
+}
+
 static void name_block(struct kv_cache *c, struct kv_table *t, const struct kv_tokens *seq, size_t g,
                        size_t i) {
     uint32_t block = t->blocks[g][i];

@@ -73,6 +73,8 @@ bool kv_attach(struct kv_cache *c, struct kv_table *t, struct kv_hit *hit);
 
 /* Takes the blocks that are missing for positions below n_tokens: all or (false) none. */
 bool kv_extend(struct kv_cache *c, struct kv_table *t, size_t n_tokens);
+/* Takes kv_needed(c, t, n_tokens) blocks, or (false) none: as many as a sequence of n_tokens ever holds. */
+bool kv_reserve(struct kv_cache *c, struct kv_table *t, size_t n_tokens);
 
 /* Positions below `computed` are now in memory: counts them as filled, names blocks that became full (a block
  * that another sequence has named already replaces ours: same key, same bits) and gives back what no window

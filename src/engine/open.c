@@ -134,6 +134,8 @@ static int create_parts(struct quire_engine *e, const struct quire_config *c, st
                                   .chunked = p->chunked,
                                   .in_one_step = e->spec.encoder,
                                   .by_priority = c->policy == QUIRE_PRIORITY,
+                                  .static_batch = c->static_batching,
+                                  .reserve_tokens = p->reserve_tokens,
                                   .cache = &e->cache,
                                   .blocked = is_blocked};
     if ((rc = scheduler_create(&o, &e->scheduler, err))) return rc;

@@ -93,6 +93,9 @@ static int resolve_length(const struct quire_config *c, const struct model_spec 
     if (spec->encoder && c->long_prefill_threshold)
         return error_param(err, QUIRE_EINVAL, "long-prefill-token-threshold",
                            "long-prefill-token-threshold: an encoder takes a sequence in one step");
+    if (spec->encoder && (c->static_batching || c->reserve_kv))
+        return error_param(err, QUIRE_EINVAL, "baseline-static",
+                           "baseline-static: an encoder takes a sequence in one step");
     if (spec->encoder) return 0;
     if (!c->chunked_prefill && c->max_num_batched_tokens < *out)
         return error_param(err, QUIRE_EINVAL, "max-num-batched-tokens",
@@ -122,6 +125,7 @@ static void plan_rows(struct plan *p, const struct quire_config *c, const struct
     p->max_score_rows = p->max_num_batched_tokens;
     if (c->chunked_prefill) p->max_score_rows = size_min(p->max_score_rows, SCORE_ROWS);
     p->chunked = c->chunked_prefill && !e->spec.encoder;
+    p->reserve_tokens = c->reserve_kv ? p->max_model_len : 0;
     /* Vectors of all tokens are needed, or those of earlier tokens depend on later ones: nothing is found. */
     p->caching = c->prefix_caching && !e->spec.encoder && (!p->pooling || p->pooling == MODEL_POOL_LAST);
     if (p->pooling) return; /* no logits */
@@ -328,6 +332,12 @@ static int plan_memory(struct quire_engine *e, const struct quire_config *c, str
     p->first_pages = size_min(p->n_pages, kv_peak_blocks(&e->cache, p->max_model_len) + 1);
     fill_rows(e, c, &n);
     size_t fit = longest_in(e, p->n_pages);
+    if (fit < p->max_model_len && p->reserve_tokens)
+        return error_param(
+            err, QUIRE_EINVAL, "baseline-static",
+            "baseline-static reserve takes KV for max-model-len %zu tokens a sequence, the memory "
+            "holds %zu: use --max-model-len %zu or less",
+            p->max_model_len, fit, fit);
     if (fit < p->max_model_len)
         log_write(e->log, LOG_WARN,
                   "KV memory holds %zu tokens, less than max-model-len %zu: longer requests will be refused",

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/size.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -249,8 +250,12 @@ static size_t headroom(const struct scheduler *s, const struct sequence *seq) {
     static const size_t each[SCHED_PROTECT] = {1, 4, 16};
     size_t most = seq->n_preempted < SCHED_PROTECT ? each[seq->n_preempted] * s->cache->n_groups : SIZE_MAX;
     if (!s->n_running) return 0;
-    size_t total = growth(s, seq, most);
+    size_t total = s->o.reserve_tokens ? 0 : growth(s, seq, most);
     for (size_t i = 0; i < s->n_running; i++) {
+        if (s->o.reserve_tokens) { /* in groups with a window some of it may have come back */
+            total += kv_needed(s->cache, s->running[i]->table, s->o.reserve_tokens);
+            continue;
+        }
         total += kv_needed(s->cache, s->running[i]->table, s->running[i]->n_known);
         total += growth(s, s->running[i], most);
     }
@@ -297,15 +302,19 @@ static enum admission try_admit(struct scheduler *s, struct sequence *seq) {
     for (;;) {
         struct kv_table *table = &s->tables[s->free_slots[s->n_free_slots - 1]];
         kv_lookup(s->cache, &tokens, cache_limit(seq), table, &hit);
-        if (waits_for_other(s, seq, &hit)) return SET_ASIDE;
-        size_t need = kv_needed_after(s->cache, &hit, seq->n_known) + hit.n_from_free;
+        if (!s->o.static_batch && waits_for_other(s, seq, &hit)) return SET_ASIDE;
+        size_t held = size_max(s->o.reserve_tokens, seq->n_known);
+        size_t need = kv_needed_after(s->cache, &hit, held) + hit.n_from_free;
         if (need + headroom(s, seq) <= kv_pool_stats(s->cache->pool)->n_free) break;
         struct sequence *blocked = pick_blocked(s);
         if (!blocked) return NO_ROOM;
         preempt(s, blocked);
     }
-    if (!share(s, seq, seq->n_known - hit.n_tokens)) return NO_ROOM;
+    if (!s->o.static_batch && !share(s, seq, seq->n_known - hit.n_tokens)) return NO_ROOM;
     admit(s, seq, &hit);
+    bool reserved = !s->o.reserve_tokens || kv_reserve(s->cache, seq->table, s->o.reserve_tokens);
+    assert(reserved); /* what was free when it was admitted */
+    (void)reserved;
     size_t n = share(s, seq, sequence_left(seq)); /* less may have been attached than found */
     if (!n || !kv_extend(s->cache, seq->table, seq->n_computed + n)) n = 0; /* next step */
     schedule(s, seq, n);
@@ -315,7 +324,9 @@ static enum admission try_admit(struct scheduler *s, struct sequence *seq) {
 
 static void plan_waiting(struct scheduler *s) {
     size_t n_aside = 0;
-    while (s->n_queue && n_aside < s->o.max_num_seqs && s->n_planned_tokens < s->budget) {
+    bool batch = s->o.static_batch;
+    if (batch && s->n_running) return;
+    while (s->n_queue && n_aside < s->o.max_num_seqs && (batch || s->n_planned_tokens < s->budget)) {
         struct sequence *seq = s->queue[0];
         enum admission a = try_admit(s, seq);
         if (a == NO_ROOM) break;

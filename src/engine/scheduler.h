@@ -15,6 +15,14 @@
  * - A waiting sequence whose next block is being computed in this very step by another one waits for the next
  *   step, to find it in the cache; again only when it has found more since.
  *
+ * Two settings are kept for measurement, to show what the rules above give (quire bench ablation):
+ *
+ * - static_batch: what waits is admitted together while nothing runs, however many steps its prompts take,
+ * and nothing more until all of it have ended (static batching, as in Yu et al., Orca, OSDI 2022, section 2).
+ * - reserve_tokens: admission takes the blocks of so many tokens at once, whatever the sequence is going to
+ * need (reservation, as in Kwon et al., PagedAttention, SOSP 2023, section 2). Nothing is preempted for want
+ * of memory.
+ *
  * Knows no model, clock or socket. Engine thread only; allocates only in scheduler_create. */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
@@ -40,6 +48,8 @@ struct scheduler_options {
     bool in_one_step; /* not chunked, and every sequence ends with the step that computes it (encoders): one
                          may go beyond a lowered budget where nothing else has been planned */
     bool by_priority;
+    bool static_batch;      /* for measurement */
+    size_t reserve_tokens;  /* for measurement; 0: blocks are taken as they are needed */
     struct kv_cache *cache; /* outlives the scheduler */
     /* Whether a token of this sequence could not be delivered at the moment. */
     bool (*blocked)(struct sequence *s);

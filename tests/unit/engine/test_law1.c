@@ -22,6 +22,9 @@ static const struct law1_setup SETUPS[] = {
      .tight = true,
      .by_priority = true},
     {.budget = 129, .max_seqs = 32, .n_threads = 1, .cache = true, .block_tokens = 32, .long_prefill = 37},
+    {.budget = 8192, .max_seqs = 16, .n_threads = 2, .unchunked = true, .batch = true, .reserve = true},
+    {.budget = 100, .max_seqs = 8, .n_threads = 1, .cache = true, .reserve = true},
+    {.budget = 64, .max_seqs = 24, .n_threads = 2, .batch = true, .tight = true},
 };
 
 struct kind {
@@ -34,9 +37,9 @@ struct kind {
 };
 
 static const struct kind KINDS[] = {
-    {"F32 float32", 0, 0, QUIRE_FLOAT32, NULL, 1, 0x3f},
-    {"Q4_1 bfloat16", 3, 0, QUIRE_BFLOAT16, NULL, 2, 0x3f},
-    {"Q8_0 float16, window 40", 8, 40, QUIRE_FLOAT16, NULL, 3, 0x3f},
+    {"F32 float32", 0, 0, QUIRE_FLOAT32, NULL, 1, 0x1ff},
+    {"Q4_1 bfloat16", 3, 0, QUIRE_BFLOAT16, NULL, 2, 0x1ff},
+    {"Q8_0 float16, window 40", 8, 40, QUIRE_FLOAT16, NULL, 3, 0x1ff},
     {"F32 bfloat16, ref", 0, 0, QUIRE_BFLOAT16, "ref", 4, 0x19},
     {"Q4_1 float32, window 24, avx2", 3, 24, QUIRE_FLOAT32, "avx2", 5, 0x1b},
     {"Q8_0 bfloat16, ref", 8, 0, QUIRE_BFLOAT16, "ref", 6, 0x24},

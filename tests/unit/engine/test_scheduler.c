@@ -132,9 +132,28 @@ static void sim_compute(struct sim *x, struct sim_seq *q) {
     }
 }
 
+/* What the settings for measurement promise: nobody joins a batch, and what is running lacks no block. */
+static size_t sim_plan(struct sim *x) {
+    bool ran[512], joined = false, stayed = false;
+    for (size_t i = 0; i < x->n_seqs; i++) ran[i] = x->seqs[i]->seq.state == SEQUENCE_RUNNING;
+    size_t total = scheduler_plan(x->s);
+    for (size_t i = 0; i < x->n_seqs; i++) {
+        const struct sequence *s = &x->seqs[i]->seq;
+        bool runs = s->state == SEQUENCE_RUNNING;
+        joined |= runs && !ran[i];
+        stayed |= runs && ran[i];
+        if (!runs || !x->o.reserve_tokens) continue;
+        for (size_t g = 0; g < x->cache.n_groups; g++)
+            if (!x->cache.window[g]) assert_true(s->table->n_blocks[g] * BT >= x->o.reserve_tokens);
+    }
+    if (x->o.static_batch) assert_false(joined && stayed);
+    if (x->o.reserve_tokens) assert_int_equal(scheduler_counts(x->s)->preemptions, 0);
+    return total;
+}
+
 /* One step; sequences that end are removed. Returns the tokens of the step. */
 static size_t sim_step(struct sim *x) {
-    size_t n, total = scheduler_plan(x->s), sum = 0, n_running = scheduler_running(x->s);
+    size_t n, total = sim_plan(x), sum = 0, n_running = scheduler_running(x->s);
     struct sequence *const *planned = scheduler_planned(x->s, &n);
     assert_true(total <= x->o.max_num_batched_tokens && n <= x->o.max_num_seqs &&
                 n_running <= x->o.max_num_seqs);
@@ -197,13 +216,15 @@ struct traffic {
     bool chunked, by_priority, naming;
 };
 
-static void play_traffic(const struct traffic *t, uint64_t seed) {
+static void play_traffic(const struct traffic *t, bool batch, bool reserve, uint64_t seed) {
     struct scheduler_options o = {.max_num_seqs = t->max_seqs,
                                   .max_num_batched_tokens = t->budget,
                                   .max_model_len = 80,
                                   .max_live = 512,
                                   .chunked = t->chunked,
-                                  .by_priority = t->by_priority};
+                                  .by_priority = t->by_priority,
+                                  .static_batch = batch,
+                                  .reserve_tokens = reserve ? 80 : 0};
     struct sim x = sim_make(t->n_blocks, t->n_groups, t->windows, o);
     x.cache.naming = t->naming;
     x.cache.chunk_tokens = t->chunk;
@@ -245,7 +266,24 @@ static void test_random_traffic(void **state) {
         {1, {0}, 25, 8, 8, 8, true, false, true},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        for (uint64_t seed = 1; seed <= 4; seed++) play_traffic(&all[i], seed * 1000 + i);
+        for (uint64_t seed = 1; seed <= 4; seed++) play_traffic(&all[i], false, false, seed * 1000 + i);
+}
+
+static void test_random_traffic_of_baselines(void **state) {
+    static const struct {
+        struct traffic t;
+        bool batch, reserve;
+    } all[] = {
+        {{1, {0}, 90, 90, 8, 90, false, false, false}, true, true},
+        {{1, {0}, 90, 90, 8, 90, false, false, false}, false, true},
+        {{1, {0}, 24, 64, 8, 64, true, false, true}, true, false},
+        {{1, {0}, 60, 16, 4, 5, true, true, true}, true, true},
+        {{2, {0, 9}, 90, 32, 8, 13, true, true, true}, false, true},
+        {{1, {10}, 30, 32, 8, 32, true, false, true}, true, true},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (uint64_t seed = 1; seed <= 4; seed++)
+            play_traffic(&all[i].t, all[i].batch, all[i].reserve, seed * 1000 + i);
 }
 
 /* ---- the rules, one by one -------------------------------------------------------------------------------
@@ -607,6 +645,60 @@ static void test_whole_sequences_within_a_budget(void **state) {
     sim_end(&x);
 }
 
+/* Admitted together though their prompts take three steps; the next ones come when the longest has ended. */
+static void test_static_batch(void **state) {
+    struct scheduler_options o = plain(3, 16);
+    o.static_batch = true;
+    struct sim x = sim_make(100, 1, FULL, o);
+    sim_start(&x);
+    uint32_t p[16];
+    const size_t outputs[] = {2, 20, 5, 3, 3};
+    struct sim_seq *q[5];
+    for (uint32_t i = 0; i < 5; i++) {
+        ramp(p, 16, 100 * i);
+        q[i] = sim_add(&x, p, 16, outputs[i], 0);
+    }
+    assert_int_equal(sim_step(&x), 16);
+    assert_int_equal(scheduler_running(x.s), 3);
+    size_t steps = 1;
+    while (x.n_done < 3) {
+        assert_int_equal(q[3]->seq.state, SEQUENCE_WAITING);
+        assert_int_equal(q[4]->seq.state, SEQUENCE_WAITING);
+        sim_step(&x);
+        steps++;
+    }
+    /* 48 prompt tokens at 16 a step, beside which the first and the second decode: the second one's first
+     * token comes in step 2 or 3, and it has 20. */
+    assert_true(steps >= 21 && steps <= 24);
+    sim_step(&x);
+    assert_int_equal(scheduler_running(x.s), 2);
+    sim_drain(&x, 20);
+    sim_end(&x);
+}
+
+/* Blocks for the longest sequence there may be, whoever asks for how little. */
+static void test_reservation(void **state) {
+    struct scheduler_options o = plain(8, 64);
+    o.max_model_len = o.reserve_tokens = 40;
+    struct sim x = sim_make(35, 1, FULL, o); /* 3 times 10 blocks, and 5 that are no use */
+    sim_start(&x);
+    uint32_t p[4];
+    for (uint32_t i = 0; i < 7; i++) {
+        ramp(p, 4, 100 * i);
+        sim_add(&x, p, 4, 3, 0);
+    }
+    for (size_t left = 7; left; left -= left < 3 ? left : 3) {
+        size_t n = left < 3 ? left : 3;
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(x.n_seqs, left);
+            sim_step(&x);
+            if (i < 2) assert_int_equal(kv_pool_stats(x.cache.pool)->n_held, n * 10);
+        }
+    }
+    assert_int_equal(x.n_seqs, 0);
+    sim_end(&x);
+}
+
 static void test_score_rows_are_limited(void **state) {
     struct scheduler_options o = plain(8, 64);
     o.max_score_rows = 10;
@@ -636,6 +728,7 @@ static void test_score_rows_are_limited(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_traffic),
+        cmocka_unit_test(test_random_traffic_of_baselines),
         cmocka_unit_test(test_prefix_is_shared_and_copied),
         cmocka_unit_test(test_generated_tokens_are_found),
         cmocka_unit_test(test_uncomputed_tokens_are_not_named),
@@ -652,6 +745,8 @@ int main(void) {
         cmocka_unit_test(test_waste_is_at_most_half_a_block),
         cmocka_unit_test(test_budget_can_be_lowered),
         cmocka_unit_test(test_whole_sequences_within_a_budget),
+        cmocka_unit_test(test_static_batch),
+        cmocka_unit_test(test_reservation),
         cmocka_unit_test(test_score_rows_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,6 +138,8 @@ static struct quire_engine *open_for(struct law1_model *m, const struct law1_set
     c.prefix_caching = s->cache;
     c.chunked_prefill = !s->unchunked;
     c.policy = s->by_priority ? QUIRE_PRIORITY : QUIRE_FCFS;
+    c.static_batching = s->batch;
+    c.reserve_kv = s->reserve;
     size_t blocks = s->tight ? m->tight_blocks : (longest(m) / 16 + 1) * 24;
     if (s->unchunked && blocks < longest(m) / 16 + 2) blocks = longest(m) / 16 + 2; /* of a window, too */
     size_t page = bt * m->kv_floats * (m->dtype == QUIRE_FLOAT32 ? 4 : 2);
@@ -171,10 +173,10 @@ void law1_prepare(struct law1_model *m, uint64_t seed) {
 static void describe(const struct law1_model *m, const struct law1_setup *s, size_t i, const char *what) {
     fail_msg("%s %s: %s of request %zu differ (prompt %zu, budget %zu, %zu sequences, %zu threads, %zu "
              "blocks of %zu, "
-             "cache %d, chunked %d, priority %d)",
+             "cache %d, chunked %d, priority %d, static batch %d, reserved %d)",
              m->name, m->cpu ? m->cpu : "best", what, i, m->requests[i].n_prompt, s->budget, s->max_seqs,
              s->n_threads, s->tight ? m->tight_blocks : 0, s->block_tokens ? s->block_tokens : 16, s->cache,
-             !s->unchunked, s->by_priority);
+             !s->unchunked, s->by_priority, s->batch, s->reserve);
 }
 
 void law1_check(struct law1_model *m, const struct law1_setup *s) {

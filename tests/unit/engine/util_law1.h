@@ -27,7 +27,7 @@ struct law1_model {
 struct law1_setup {
     size_t budget, max_seqs, n_threads;
     bool tight; /* tight_blocks, and preemptions are expected; else as much as all need together */
-    bool cache, unchunked, by_priority;
+    bool cache, unchunked, by_priority, batch, reserve;
     size_t block_tokens; /* 0 = 16 */
     size_t long_prefill;
 };
