@@ -190,14 +190,6 @@ static int read_header(struct reader *r) {
 
 /* ---- metadata ---- */
 
-/* Bytes of a scalar; 0 for strings, arrays and what is no type. */
-static size_t scalar_bytes(uint32_t type) {
-    static const uint8_t bytes[] = {
-        [META_U8] = 1,  [META_I8] = 1,   [META_U16] = 2, [META_I16] = 2, [META_U32] = 4, [META_I32] = 4,
-        [META_F32] = 4, [META_BOOL] = 1, [META_U64] = 8, [META_I64] = 8, [META_F64] = 8};
-    return type < sizeof bytes ? bytes[type] : 0;
-}
-
 static int check_bools(struct reader *r, const uint8_t *p, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (p[i] > 1)
@@ -209,7 +201,7 @@ static int check_bools(struct reader *r, const uint8_t *p, size_t n) {
 /* n scalars of a type, in place. */
 static int read_scalars(struct reader *r, struct meta *m, uint32_t type, uint64_t n, const char *what) {
     size_t count, bytes;
-    if (!size_from_u64(n, &count) || !size_mul(count, scalar_bytes(type), &bytes)) {
+    if (!size_from_u64(n, &count) || !size_mul(count, meta_scalar_bytes(type), &bytes)) {
         return error_set(r->err, QUIRE_EFORMAT,
                          "an array of %" PRIu64 " elements does not fit in a file of %zu bytes", n, r->n);
     }
@@ -255,7 +247,7 @@ static int read_array(struct reader *r, struct meta *m) {
         return error_set(r->err, QUIRE_EUNSUPPORTED,
                          "it is an array of arrays; arrays of scalars and strings are supported");
     }
-    if (elem != META_STRING && !scalar_bytes(elem)) {
+    if (elem != META_STRING && !meta_scalar_bytes(elem)) {
         return error_set(r->err, QUIRE_EFORMAT, "element type %" PRIu32 " is unknown; 0 to %d are allowed",
                          elem, META_F64);
     }
@@ -274,7 +266,7 @@ static int read_value(struct reader *r, struct meta *m) {
     m->n = 1;
     if (type == META_ARRAY) return read_array(r, m);
     if (type == META_STRING) return read_strings(r, m, 1, "the string");
-    if (scalar_bytes(type)) return read_scalars(r, m, type, 1, "the value");
+    if (meta_scalar_bytes(type)) return read_scalars(r, m, type, 1, "the value");
     return error_set(r->err, QUIRE_EFORMAT, "value type %" PRIu32 " is unknown; 0 to %d are allowed", type,
                      META_F64);
 }

@@ -1,5 +1,5 @@
 #include "base/error.h"
-#include "weights/weights.h"
+#include "weights/weights_impl.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -146,4 +146,11 @@ int weights_get_str(const struct weights *w, const char *key, struct meta_str *o
     if (m->type != META_STRING) return refuse(w, m, "a string is allowed", err);
     *out = *m->strings;
     return QUIRE_OK;
+}
+
+size_t meta_scalar_bytes(uint32_t type) {
+    static const uint8_t bytes[] = {
+        [META_U8] = 1,  [META_I8] = 1,   [META_U16] = 2, [META_I16] = 2, [META_U32] = 4, [META_I32] = 4,
+        [META_F32] = 4, [META_BOOL] = 1, [META_U64] = 8, [META_I64] = 8, [META_F64] = 8};
+    return type < sizeof bytes ? bytes[type] : 0;
 }

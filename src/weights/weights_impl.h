@@ -54,6 +54,9 @@ static inline const struct weights *weights_file(const struct weights *w, size_t
 struct meta *weights_add_meta(struct weights *w);
 struct tensor *weights_add_tensor(struct weights *w);
 
+/* Bytes of a scalar; 0 for strings, arrays and what is no type. */
+size_t meta_scalar_bytes(uint32_t type);
+
 /* Each makes its index once all are added; duplicate names are refused. */
 int weights_index_metas(struct weights *w, struct error *err);
 int weights_index_tensors(struct weights *w, struct error *err);
