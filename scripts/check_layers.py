@@ -28,7 +28,7 @@ LAYERS = {
     "engine": ({"base", "model", "backend"}, {ERROR, STATS, QUIRE, SCORE, STEP}, {"pthread"}),
     "net": ({"base"}, {ERROR}, {"libevent", "openssl", "pthread"}),
     "serve": ({"base", "net", "text"}, {ERROR, STATS, QUIRE}, {"jansson", "pthread"}),
-    "bench": ({"base", "kern", "weights"}, {ERROR}, {"pthread", "x86"}),
+    "bench": ({"base", "kern", "weights"}, {ERROR, QUIRE, STEP}, {"pthread", "x86"}),
     "http": ({"base"}, {ERROR}, {"curl"}),
     "fetch": ({"base", "http"}, {ERROR}, {"jansson", "openssl"}),
     "load": ({"base", "http"}, {ERROR}, {"jansson"}),

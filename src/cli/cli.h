@@ -56,6 +56,7 @@ struct engine_options {
         threads, max_queue;
     double memory_share;
     bool prefix_caching, chunked_prefill, matryoshka;
+    const struct quire_step_reader *step_reader; /* no flag: of measurements in this process; NULL: none */
 };
 
 /* Rows for a table whose values struct has a struct engine_options at `at`. */

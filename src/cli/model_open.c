@@ -306,6 +306,7 @@ static int open_engine(struct loaded_model *m, const struct engine_options *o, s
                              .cache_secret = o->cache_secret,
                              .cpu_limit = o->cpu,
                              .log = log,
+                             .step_reader = o->step_reader,
                              .progress = show_progress,
                              .progress_ctx = &shown};
     return quire_open(&c, &m->engine, err);
