@@ -52,12 +52,16 @@ static const char head[] =
     "var(--edge)}th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--card)}"
     "tr:last-child td{border-bottom:0}th{color:var(--dim);font-weight:600}</style>";
 
+void report_html_style(struct buf *out) {
+    buf_puts(out, head);
+}
+
 static void page_head(const struct plan *p, struct buf *out) {
     char date[40] = "";
     time_t when = (time_t)p->created_unix_s;
     struct tm t;
     if (gmtime_r(&when, &t)) strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &t);
-    buf_puts(out, head);
+    report_html_style(out);
     buf_puts(out, "<title>");
     html_text(out, p->o->label ? p->o->label : p->target.model);
     buf_puts(out, " · quire bench</title></head><body><h1>");

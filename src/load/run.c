@@ -25,7 +25,7 @@ struct flight {
 struct runner {
     const struct run_config *c;
     struct run *run;
-    struct workload workload;
+    struct workload workload, second; /* of even sessions, of odd ones */
     struct client *client;
     struct device *device;
     struct flight *flights, *free;
@@ -42,6 +42,10 @@ struct runner {
     struct error *err;
     int rc;
 };
+
+static const struct workload *workload_of(const struct runner *r, uint64_t session) {
+    return session & 1 ? &r->second : &r->workload;
+}
 
 static int no_memory(struct runner *r) {
     if (!r->rc) r->rc = error_set(r->err, QUIRE_ENOMEM, "out of memory for the record of the run");
@@ -65,7 +69,7 @@ static void new_session(struct runner *r, uint64_t due) {
     struct session *s = calloc(1, sizeof *s);
     if (s) {
         s->id = r->next_id++;
-        s->n_turns = workload_turns(&r->workload, s->id);
+        s->n_turns = workload_turns(workload_of(r, s->id), s->id);
     }
     if (!s || !due_push(&r->due, due, s)) {
         session_free(s);
@@ -174,10 +178,11 @@ static void on_answer(void *user, struct answer *a) {
     bool another = false;
     if (a->outcome == OUTCOME_OK && !r->stopping) {
         struct error e;
-        if (workload_answered(&r->workload, s, &a->text, &e))
+        const struct workload *w = workload_of(r, s->id);
+        if (workload_answered(w, s, &a->text, &e))
             no_memory(r);
         else if (s->turn < s->n_turns)
-            another = due_push(&r->due, a->end_us + (uint64_t)(r->c->spec->think_s * 1e6), s);
+            another = due_push(&r->due, a->end_us + (uint64_t)(w->spec->think_s * 1e6), s);
     }
     if (another) return;
     session_free(s);
@@ -192,16 +197,18 @@ static int send_one(struct runner *r) {
     struct flight *f = r->free;
     r->free = f->next;
     f->session = s;
-    int rc = workload_build(&r->workload, s, &f->request, r->err);
+    const struct workload *load = workload_of(r, s->id);
+    int rc = workload_build(load, s, &f->request, r->err);
     if (!rc) {
         f->record = (struct record){.due_us = since(r, w.us),
                                     .want_input = f->request.input_tokens,
                                     .want_output = f->request.exact_output ? f->request.output_tokens : 0,
+                                    .left_out = load->spec->left_out_tokens,
                                     .turn = s->turn};
         struct client_request q = {.url = f->request.chat ? r->c->target->url_chat
                                                           : r->c->target->url_completions,
                                    .body = &f->request.body,
-                                   .keep_text = workload_keeps_text(&r->workload),
+                                   .keep_text = workload_keeps_text(load),
                                    .gaps = r->recording ? r->run->gaps : NULL,
                                    .done = on_answer,
                                    .user = f};
@@ -396,6 +403,8 @@ int run_perform(const struct run_config *config, struct run *run, struct error *
                        .run = run,
                        .err = err,
                        .workload = {config->spec, config->target, config->items, config->salt}};
+    r.second = r.workload;
+    if (config->second) r.second.spec = config->second;
     *run = (struct run){0};
     int rc = set_up(&r);
     if (!rc) rc = warm_up(&r);

@@ -16,6 +16,7 @@ struct record {
     int64_t want_input;                                  /* as built; -1: not known */
     int64_t input, output, cached;                       /* by usage; cached -1: not told */
     uint32_t want_output;                                /* 0: any */
+    uint32_t left_out;                                   /* of the prompt, by trimming */
     uint32_t n_events;
     uint32_t turn;
     uint16_t status;
@@ -42,8 +43,9 @@ struct sample {
 struct run_config {
     const struct target *target;
     const struct workload_spec *spec;
-    const struct items *items; /* NULL without a file */
-    struct arrival arrival;    /* kind ARRIVAL_CLOSED: `concurrency` at once */
+    const struct workload_spec *second; /* of every second session; NULL: all are of spec */
+    const struct items *items;          /* NULL without a file */
+    struct arrival arrival;             /* kind ARRIVAL_CLOSED: `concurrency` at once */
     size_t concurrency;
     size_t max_active;   /* requests in flight at once, at most */
     uint64_t n_sessions; /* 0: until duration_s has passed */

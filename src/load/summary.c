@@ -66,7 +66,10 @@ static void count_record(const struct record *k, const struct slo *slo, struct s
         return;
     }
     s->n_ok++;
-    s->n_good += record_good(k, slo);
+    if (record_good(k, slo)) {
+        s->n_good++;
+        s->useful_tokens += (double)(k->input + k->left_out + k->output);
+    }
     s->input_tokens += (double)k->input;
     s->output_tokens += (double)k->output;
     s->events += k->n_events;
@@ -221,6 +224,7 @@ void summarize(const struct run *runs, size_t n, const struct slo *slo, double p
         s->output_per_s = s->output_tokens / d;
         s->total_per_s = (s->input_tokens + s->output_tokens) / d;
         s->good_per_s = (double)s->n_good / d;
+        s->useful_per_s = s->useful_tokens / d;
         s->client_cpu = cpu / d;
     }
     if (s->n_requests) s->good_share = (double)s->n_good / (double)s->n_requests;
@@ -228,6 +232,7 @@ void summarize(const struct run *runs, size_t n, const struct slo *slo, double p
         s->offered_per_s = (double)(s->n_requests + s->n_canceled + s->n_unsent) / s->sending_s;
     double tokens = s->input_tokens + s->output_tokens;
     if (price > 0 && s->output_per_s > 0) s->cost_output = price / 3600 / s->output_per_s * 1e6;
+    if (price > 0 && s->useful_per_s > 0) s->cost_useful = price / 3600 / s->useful_per_s * 1e6;
     if (price > 0 && s->total_per_s > 0) s->cost_total = price / 3600 / s->total_per_s * 1e6;
     if (s->joules.known && s->output_tokens > 0) {
         s->joules_per_output = s->joules.value / s->output_tokens;

@@ -29,6 +29,7 @@ struct summary {
     uint64_t n_unsent;
     double duration_s, sending_s;
     double input_tokens, output_tokens, cached_tokens, events; /* of requests that went well */
+    double useful_tokens; /* of those within the SLO: prompts before they were trimmed, and answers */
     bool cached_known;
     size_t n_input_wrong, n_output_wrong; /* counts that differ from what was asked */
     int64_t input_off;                    /* the largest difference */
@@ -44,7 +45,8 @@ struct summary {
     struct total joules;
     const char *joules_from; /* what measured them */
     double joules_per_output, joules_per_token;
-    double cost_output, cost_total; /* of a million tokens; 0 without a price or tokens */
+    double useful_per_s;
+    double cost_output, cost_total, cost_useful; /* of a million tokens; 0 without a price or tokens */
     bool generator_bound;
     char saturated[240]; /* why it counts as over-saturated; else empty */
 };

@@ -38,6 +38,7 @@ struct workload_spec {
     bool ignore_eos;
     bool has_temperature;
     double temperature;
+    uint32_t left_out_tokens;   /* of each prompt, by trimming: they count as answered where useful tokens do */
     const char *extra_members; /* further members of each body, as JSON without braces; NULL: none */
     uint64_t seed;
 };
