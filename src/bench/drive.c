@@ -190,9 +190,8 @@ int drive_run(struct drive *d, struct quire_engine *e, const struct drive_load *
     if (!rc) rc = submit(d, e, l, prompt, &f, err);
     while (!rc && f.n_left) {
         await(d);
-        rc = read_events(&f, err);
-        if (!rc && f.n_left && interrupted && *interrupted)
-            rc = error_set(err, QUIRE_ECANCELED, "interrupted");
+        rc = interrupted && *interrupted ? error_set(err, QUIRE_ECANCELED, "interrupted")
+                                         : read_events(&f, err);
     }
     for (size_t i = 0; f.streams && i < f.n; i++)
         if (f.streams[i]) quire_cancel(f.streams[i]);
