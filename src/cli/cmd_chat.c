@@ -19,15 +19,17 @@ static json_t *new_conversation(const struct talk_options *o) {
     return messages;
 }
 
-static void one_turn(struct talker *t, json_t *messages, const char *line) {
+/* False: there was no answer. */
+static bool one_turn(struct talker *t, json_t *messages, const char *line) {
     struct buf text = BUF_INIT;
     struct talk_figures f = {0};
     struct error err = {0};
     if (!add_message(messages, "user", line)) {
         fprintf(stderr, "quire chat: this line is not valid UTF-8\n");
-        return;
+        return false;
     }
-    if (t->answer(t, messages, stdout, &text, &f, &err)) {
+    bool failed = t->answer(t, messages, stdout, &text, &f, &err) != 0;
+    if (failed) {
         fprintf(stderr, "quire chat: %s\n", err.text);
         json_array_remove(messages,
                           json_array_size(messages) - 1); /* the question is not part of the history */
@@ -38,10 +40,12 @@ static void one_turn(struct talker *t, json_t *messages, const char *line) {
         add_message(messages, "assistant", text.data ? text.data : "");
     }
     buf_free(&text);
+    return !failed;
 }
 
-static void converse(struct talker *t) {
-    bool tty = isatty(0);
+/* False: a line had no answer. */
+static bool converse(struct talker *t) {
+    bool tty = isatty(0), all = true;
     char *line = NULL;
     size_t cap = 0;
     json_t *messages = new_conversation(t->options);
@@ -56,11 +60,12 @@ static void converse(struct talker *t) {
             json_decref(messages);
             messages = new_conversation(t->options);
         } else if (*line) {
-            one_turn(t, messages, line);
+            all &= one_turn(t, messages, line);
         }
     }
     json_decref(messages);
     free(line);
+    return all;
 }
 
 int cmd_chat(int argc, char **argv) {
@@ -89,8 +94,10 @@ int cmd_chat(int argc, char **argv) {
         if (!talk_options_check(&o, state, false, &err))
             loaded_model_open(argv[1], &o.engine, &log, &m, &err);
     }
-    if (!err.code) converse(&t);
-    rc = err.code ? cli_fail("chat", &err) : EXIT_OK;
+    if (err.code)
+        rc = cli_fail("chat", &err);
+    else
+        rc = converse(&t) ? EXIT_OK : EXIT_FAILED;
     http_free(t.http);
     loaded_model_close(&m);
     options_free(state);

@@ -1,5 +1,7 @@
 #include "net/http1.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -104,6 +106,12 @@ static enum http1_event refuse(struct http1 *p, unsigned status, const char *rea
 static bool bad(struct http1 *p, unsigned status, const char *reason) {
     refuse(p, status, reason);
     return false;
+}
+
+static bool too_large(struct http1 *p) {
+    snprintf(p->too_large, sizeof p->too_large, "body larger than the limit of %" PRIu64 " bytes",
+             p->body_limit);
+    return bad(p, 413, p->too_large);
 }
 
 void http1_init(struct http1 *p, char *text, uint64_t body_limit) {
@@ -347,7 +355,7 @@ static bool check_framing(struct http1 *p) {
     if (length) {
         if (!parse_length(length, &p->head.content_length))
             return bad(p, 400, "Content-Length is not a number");
-        if (p->head.content_length > p->body_limit) return bad(p, 413, "body larger than the limit");
+        if (p->head.content_length > p->body_limit) return too_large(p);
     }
     return true;
 }
@@ -405,7 +413,7 @@ static bool parse_chunk_size(struct http1 *p) {
     for (; hex_value(*s) >= 0; s++) size = size >> 60 ? UINT64_MAX : size << 4 | (uint64_t)hex_value(*s);
     /* Extensions mean nothing to us; bytes that end a line elsewhere were refused before. */
     if (s == p->line || (*s && *s != ';')) return bad(p, 400, "malformed chunk size");
-    if (size > p->body_limit - p->body_seen) return bad(p, 413, "body larger than the limit");
+    if (size > p->body_limit - p->body_seen) return too_large(p);
     p->body_seen += size;
     p->chunk_left = size;
     p->state = size ? DATA : TRAILERS;

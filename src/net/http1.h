@@ -76,13 +76,14 @@ enum http1_event {
 struct http1 {
     struct http1_head head;
     unsigned status;    /* after HTTP1_REFUSE: the status to answer with */
-    const char *reason; /* static text, one line */
+    const char *reason; /* one line, valid until http1_reset */
     /* private */
     char *text; /* HTTP1_HEAD_BYTES of the caller's */
     size_t text_len, line_start, line_len, n_trailers;
     uint64_t body_limit, body_seen, chunk_left;
     int state;
     bool after_cr;
+    char too_large[64]; /* the reason that tells the limit */
     char line[HTTP1_LINE_BYTES];
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "base/utf8.h"
 #include "serve/json_in.h"
 #include "serve/serve.h"
 
@@ -15,15 +16,16 @@ static const struct request_field *find_field(const char *name) {
     return NULL;
 }
 
-static int unknown_field(enum request_kind kind, const char *name, struct error *err) {
+static int unknown_field(struct request *r, const char *name, struct error *err) {
     struct suggestion s;
+    utf8_printable(r->unknown_field, sizeof r->unknown_field, name, strlen(name));
     suggest_init(&s, name, strlen(name));
     for (const struct request_field *f = request_fields; f->name; f++)
-        if (f->kinds & kind) suggest_offer(&s, f->name);
+        if (f->kinds & r->kind) suggest_offer(&s, f->name);
     if (s.nearest)
-        return error_param(err, QUIRE_EINVAL, NULL, "unknown field \"%.60s\"; did you mean \"%s\"?", name,
-                           s.nearest);
-    return error_param(err, QUIRE_EINVAL, NULL, "unknown field \"%.60s\"", name);
+        return error_param(err, QUIRE_EINVAL, r->unknown_field,
+                           "unknown field \"%.60s\"; did you mean \"%s\"?", name, s.nearest);
+    return error_param(err, QUIRE_EINVAL, r->unknown_field, "unknown field \"%.60s\"", name);
 }
 
 static int parse_fields(struct request_parser *p, struct error *err) {
@@ -31,7 +33,7 @@ static int parse_fields(struct request_parser *p, struct error *err) {
     json_t *value;
     json_object_foreach(p->r->root, key, value) {
         const struct request_field *f = find_field(key);
-        if (!f || !(f->kinds & p->r->kind)) return unknown_field(p->r->kind, key, err);
+        if (!f || !(f->kinds & p->r->kind)) return unknown_field(p->r, key, err);
         if (json_is_null(value)) continue;
         int rc = f->parse(p, f->name, value, err);
         if (rc) return rc;
@@ -108,7 +110,11 @@ int request_parse(enum request_kind kind, const char *body, size_t len, const st
     int rc = json_in_object(body, len, &out->root, err);
     if (!rc) rc = parse_fields(&p, err);
     if (!rc) rc = check_together(out, limits->sampling, err);
-    if (rc) request_free(out);
+    if (rc) {
+        json_decref(out->root);
+        arena_free(&out->arena);
+        out->root = NULL;
+    }
     return rc;
 }
 

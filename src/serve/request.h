@@ -52,9 +52,10 @@ struct request_prompt {
 
 struct request {
     enum request_kind kind;
-    struct arena arena; /* everything below that is not borrowed from root */
-    json_t *root;       /* owned */
-    const char *model;  /* in the arena; NULL if not given */
+    char unknown_field[64]; /* after a failure: what err->param names, if no field of the table */
+    struct arena arena;     /* everything below that is not borrowed from root */
+    json_t *root;           /* owned */
+    const char *model;      /* in the arena; NULL if not given */
 
     /* completions, tokenize; of embeddings the input, of rerank and score the documents */
     struct request_prompt *prompts;
@@ -66,6 +67,7 @@ struct request {
     struct request_prompt *queries; /* 1, or one for each document */
     size_t n_queries;
     bool base64, raw_vectors, return_documents;
+    bool activation_given;    /* normalize or use_activation */
     size_t dimensions, top_n; /* 0 = all */
     size_t truncate_tokens;   /* SIZE_MAX: not; 0: to the model's length */
 
@@ -84,7 +86,8 @@ struct request {
     struct quire_sampling sampling; /* arrays in the arena */
 };
 
-/* Takes the body; on success *out is the caller's until request_free. */
+/* Takes the body; on success *out is the caller's until request_free. After a failure nothing is to be freed,
+ * and err->param may point into *out. */
 int request_parse(enum request_kind kind, const char *body, size_t len, const struct request_limits *limits,
                   struct request *out, struct error *err);
 void request_free(struct request *r);

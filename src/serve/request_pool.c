@@ -96,8 +96,14 @@ int request_parse_truncate(ARGS) {
 int request_parse_activation(ARGS) {
     bool on = true;
     int rc = json_in_bool(p->r->root, name, &on, err);
+    if (rc) return rc;
+    if (p->r->activation_given && p->r->raw_vectors == on)
+        return error_param(
+            err, QUIRE_EINVAL, name,
+            "normalize and use_activation say the same and contradict each other here; give one of them");
+    p->r->activation_given = true;
     p->r->raw_vectors = !on;
-    return rc;
+    return 0;
 }
 
 int request_parse_return_documents(ARGS) {

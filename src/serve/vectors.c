@@ -48,6 +48,12 @@ static size_t cut_to(const struct builder *b) {
 }
 
 static int too_long(const struct builder *b, const char *name, size_t i, size_t n, bool exact) {
+    if (b->r->truncate_tokens != SIZE_MAX)
+        return error_param(
+            b->err, QUIRE_ELIMIT, name,
+            "%s[%zu] has more than %zu tokens, which is the most that is read of a text to cut "
+            "(truncate_prompt_tokens); send a shorter one",
+            name, i, n);
     return error_param(b->err, QUIRE_ELIMIT, name,
                        "%s[%zu] has %s%zu tokens, the model takes at most %zu (max_model_len); "
                        "truncate_prompt_tokens: -1 cuts it",

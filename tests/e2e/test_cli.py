@@ -448,7 +448,8 @@ def test_chat_with_a_server(tiny):
     assert tiny.chat("abc", max_tokens=12, temperature=0)["choices"][0]["message"]["content"] in done.stdout
     for url in (tiny.url + "/", tiny.url + "/v1", tiny.url + "/v1/"):
         assert run("chat", url, "--max-tokens", "3", input="abc\n").returncode == 0
-    assert "model" in run("chat", tiny.url, "--model", "other", input="abc\n").stderr
+    wrong = run("chat", tiny.url, "--model", "other", input="abc\n")
+    assert "model" in wrong.stderr and wrong.returncode == 1
     fails("chat", tiny.url, "--threads", "2", says="--threads")
     fails("chat", says="usage: quire chat")
 

@@ -105,7 +105,7 @@ def test_wrong_types_and_values(server_of, name, kind, type, allowed):
 def test_fields_of_other_endpoints_are_unknown(server_of, kind):
     own = {r[0] for r in ROWS if r[1] == kind}
     for name in {r[0] for r in ROWS} - own:
-        server_of(kind).refused(PATHS[kind], {**BASES[kind], name: 1}, param="", says=f'unknown field "{name}"')
+        server_of(kind).refused(PATHS[kind], {**BASES[kind], name: 1}, param=name, says=f'unknown field "{name}"')
 
 
 # name, values that are taken, values that are refused

@@ -292,7 +292,8 @@ def test_well_formed_json(tiny, body):
 
 def test_unicode_keys_are_named_safely(tiny):
     for key in ("ä", "\u202e", "😀", "a\nb", "<script>", "x" * 5000, "temperature ", "Temperature"):
-        e = tiny.refused("/v1/completions", {**BODY, key: 1}, says="unknown field", param="")
+        e = tiny.refused("/v1/completions", {**BODY, key: 1}, says="unknown field")
+        assert e["param"] and (e["param"] == key or len(key) > 60 or not key.isprintable()), e
         assert is_one_line(e["message"]) and len(e["message"]) < 200
     assert 'did you mean "temperature"' in tiny.refused("/v1/completions", {**BODY, "Temperature": 1})["message"]
 
@@ -302,7 +303,7 @@ def test_body_size(tiny):
     assert tiny.post("/v1/completions", {"prompt": text}).status == 400  # read, and too long for the model
     for n in ((8 << 20) + 1, 50 << 20):
         answer = tiny.post("/v1/completions", b'{"prompt":"' + b"a" * n + b'"}')
-        assert answer.status == 413 and answer.error["message"]
+        assert answer.status == 413 and str(8 << 20) in answer.error["message"], answer
     # decided at the head
     answer = raw(tiny, post_head("Content-Length: 99999999999"))
     assert answer.status == 413 and answer.headers["connection"] == "close"

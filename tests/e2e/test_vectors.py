@@ -144,8 +144,22 @@ def test_wrong_fields(bert, field, value):
 
 def test_unknown_fields(bert):
     _, server = bert
-    server.refused("/v1/embeddings", {"input": "x", "temperature": 1}, says="unknown field")
+    server.refused("/v1/embeddings", {"input": "x", "temperature": 1}, param="temperature", says="unknown field")
     server.refused("/v1/embeddings", {"inputs": "x"}, says='did you mean "input"')
+
+
+def test_contradictions(bert):
+    _, server = bert
+    both = {"input": "x", "normalize": False, "use_activation": True}
+    server.refused("/v1/embeddings", both, param="use_activation", says="normalize and use_activation")
+    assert server.post("/v1/embeddings", {**both, "normalize": True}).status == 200
+
+
+def test_more_than_is_read_of_a_text_to_cut(bert):
+    _, server = bert
+    long = {"input": "a b " * 530000}  # more than 2^20 tokens
+    server.refused("/v1/embeddings", long, param="input", says="truncate_prompt_tokens: -1 cuts it")
+    server.refused("/v1/embeddings", {**long, "truncate_prompt_tokens": -1}, param="input", says="send a shorter one")
 
 
 # ---- pairs ----
