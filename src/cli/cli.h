@@ -75,6 +75,11 @@ size_t engine_option_rows(struct option *table, size_t at);
 int tokenizer_file_open(const char *option, const char *path, const struct weights *w, struct tokenizer **out,
                         struct error *err);
 
+/* Every token has a row of the embedding; more rows than tokens are padding. t: markers that no text is made
+ * of may be without; NULL: none may. what: what has the tokens, for messages. */
+int vocabulary_check(const struct weights *w, const char *what, size_t n_tokens, const struct tokenizer *t,
+                     struct error *err);
+
 /* ---- model_open.c: file to text and engine ---- */
 
 #define MAX_STOP_TOKENS 16

@@ -53,14 +53,6 @@ static struct text_span *spans_of(const struct meta *m) {
     return s;
 }
 
-/* Every token has a row of the embedding; more rows than tokens are padding. */
-static int check_rows(const struct weights *w, const struct meta *tokens, struct error *err) {
-    const struct tensor *rows = weights_tensor(w, "token_embd.weight");
-    if (!rows || tokens->n <= rows->dims[1]) return 0;
-    return error_set(err, QUIRE_EFORMAT, "%s: %s has %zu tokens, but tensor \"%s\" has %zu rows",
-                     weights_path(w), tokens->key, tokens->n, rows->name, rows->dims[1]);
-}
-
 static int types_of(const struct weights *w, size_t n_vocab, int32_t **out, struct error *err) {
     const char *key = "tokenizer.ggml.token_type";
     const struct meta *m = weights_meta(w, key);
@@ -142,7 +134,8 @@ int loaded_model_tokenizer(struct loaded_model *m, const char *pre_override, str
         rc = error_set(err, QUIRE_EFORMAT, "%s: the key tokenizer.ggml.model is missing", m->path);
     if (!rc && (rc = weights_get_str(w, "tokenizer.ggml.pre", &pre, err)) == QUIRE_ENOTFOUND) rc = 0;
     if (!rc) rc = string_array(w, "tokenizer.ggml.tokens", &pieces, err);
-    if (!rc) rc = check_rows(w, pieces, err);
+    if (!rc && (rc = vocabulary_check(w, pieces->key, pieces->n, NULL, err)))
+        error_prefix(err, "%s", m->path);
     if (!rc && weights_meta(w, "tokenizer.ggml.merges"))
         rc = string_array(w, "tokenizer.ggml.merges", &merges, err);
     if (!rc) rc = types_of(w, pieces->n, &types, err);

@@ -68,14 +68,13 @@ static int from_sentencepiece(const struct buf *text, const json_t *config, stru
     return 0;
 }
 
-/* Ids behind the model's rows can be no tokens of a text, only markers that it never writes. */
-static int check_vocabulary(const struct tokenizer *t, const struct weights *w, struct error *err) {
+int vocabulary_check(const struct weights *w, const char *what, size_t n_tokens, const struct tokenizer *t,
+                     struct error *err) {
     const struct tensor *rows = weights_tensor(w, "token_embd.weight");
-    for (size_t id = rows ? rows->dims[1] : SIZE_MAX; id < tokenizer_n_vocab(t); id++)
-        if (!tokenizer_is_control(t, (uint32_t)id))
-            return error_set(err, QUIRE_EFORMAT,
-                             "the tokenizer has %zu tokens, but tensor \"%s\" has %zu rows",
-                             tokenizer_n_vocab(t), tensor_label(rows), rows->dims[1]);
+    for (size_t id = rows ? rows->dims[1] : SIZE_MAX; id < n_tokens; id++)
+        if (!t || !tokenizer_is_control(t, (uint32_t)id))
+            return error_set(err, QUIRE_EFORMAT, "%s has %zu tokens, but tensor \"%s\" has %zu rows", what,
+                             n_tokens, tensor_label(rows), rows->dims[1]);
     return 0;
 }
 
@@ -130,7 +129,7 @@ int tokenizer_file_open(const char *option, const char *path, const struct weigh
     if (!rc)
         rc = ends_with(file, ".model") ? from_sentencepiece(&text, config, out, err)
                                        : from_json(&text, config, out, err);
-    if (!rc) rc = check_vocabulary(*out, w, err);
+    if (!rc) rc = vocabulary_check(w, "the tokenizer", tokenizer_n_vocab(*out), *out, err);
     if (rc && read) error_prefix(err, "%s%s%s", option ? option : "", option ? " " : "", path);
     json_decref(config);
     buf_free(&text);

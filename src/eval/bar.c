@@ -1,12 +1,10 @@
 #include "eval/bar.h"
 
 #include "base/clock.h"
+#include "base/gauge.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#define BAR_WIDTH 24
 
 void bar_start(struct bar *b, const char *what, size_t done, size_t total) {
     *b = (struct bar){.what = what,
@@ -20,12 +18,9 @@ void bar_show(struct bar *b, size_t done, const char *note) {
     uint64_t now_us = clock_us();
     if (!b->terminal || (now_us - b->shown_us < 100000 && done < b->total)) return;
     b->shown_us = now_us;
-    char cells[BAR_WIDTH + 1];
-    size_t full = b->total ? done * BAR_WIDTH / b->total : BAR_WIDTH;
-    memset(cells, '.', BAR_WIDTH);
-    memset(cells, '#', full);
-    cells[BAR_WIDTH] = 0;
-    fprintf(stderr, "\r\033[K  [%s] %zu of %zu %s", cells, done, b->total, b->what);
+    char cells[GAUGE_BYTES];
+    double share = b->total ? (double)done / (double)b->total : 1;
+    fprintf(stderr, "\r\033[K  %s %zu of %zu %s", gauge_draw(cells, share), done, b->total, b->what);
     if (note && *note) fprintf(stderr, ", %s", note);
     if (done > b->first && done < b->total)
         fprintf(stderr, ", %.0f s left",

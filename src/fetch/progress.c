@@ -1,12 +1,10 @@
 #include "fetch/hub_impl.h"
 
 #include "base/clock.h"
+#include "base/gauge.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#define BAR_WIDTH 24
 
 static double megabytes(uint64_t bytes) {
     return (double)bytes / 1e6;
@@ -26,16 +24,12 @@ void progress_start(struct progress *p, const char *name, uint64_t first_bytes, 
 }
 
 static void bar(const struct progress *p, uint64_t bytes, uint64_t now_us) {
-    char cells[BAR_WIDTH + 1];
+    char cells[GAUGE_BYTES];
     double share = p->total_bytes ? (double)bytes / (double)p->total_bytes : 1;
     double seconds = (double)(now_us - p->start_us) / 1e6 + 1e-6;
     double rate = (double)(bytes - p->first_bytes) / seconds;
-    size_t full = (size_t)(share * BAR_WIDTH);
-    memset(cells, '.', BAR_WIDTH);
-    memset(cells, '#', full < BAR_WIDTH ? full : BAR_WIDTH);
-    cells[BAR_WIDTH] = 0;
-    fprintf(stderr, "\r\033[K  %-32.32s [%s] %3.0f %% of %.1f MB, %.1f MB/s", p->name, cells, 100 * share,
-            megabytes(p->total_bytes), rate / 1e6);
+    fprintf(stderr, "\r\033[K  %-32.32s %s %3.0f %% of %.1f MB, %.1f MB/s", p->name, gauge_draw(cells, share),
+            100 * share, megabytes(p->total_bytes), rate / 1e6);
     if (rate > 0 && bytes < p->total_bytes)
         fprintf(stderr, ", %.0f s left", (double)(p->total_bytes - bytes) / rate);
     fflush(stderr);

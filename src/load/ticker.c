@@ -1,6 +1,7 @@
 #include "load/ticker.h"
 
 #include "base/clock.h"
+#include "base/gauge.h"
 
 #include <string.h>
 
@@ -44,14 +45,13 @@ void ticker_show(struct ticker *p, size_t active, uint64_t events, bool last) {
     if (now - p->last_us < EVERY_US) return;
     double passed = (double)(now - p->start_us) / 1e6, share = share_done(p, passed);
     double rate = (double)(events - p->last_events) * 1e6 / (double)(now - p->last_us);
-    char bar[21] = "....................", left[16] = "-:--";
-    for (int i = 0; i < (int)(share * 20); i++) bar[i] = '#';
+    char cells[GAUGE_BYTES], left[16] = "-:--";
     if (share > 0.01) {
         unsigned s = (unsigned)(passed / share - passed + 0.5);
         snprintf(left, sizeof left, "%u:%02u", s / 60 % 10000, s % 60);
     }
-    fprintf(p->out, "\r\033[K%s [%s] %llu done, %zu running", p->title, bar, (unsigned long long)p->n,
-            active);
+    fprintf(p->out, "\r\033[K%s %s %llu done, %zu running", p->title, gauge_draw(cells, share),
+            (unsigned long long)p->n, active);
     if (p->n_failed) fprintf(p->out, ", %llu failed", (unsigned long long)p->n_failed);
     fprintf(p->out, "  %.0f msg/s", rate);
     if (p->n_recent) fprintf(p->out, "  TTFT %.0f ms", recent_median(p));

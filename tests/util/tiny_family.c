@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_VOCAB = 300, GGUF_BOOL = 7 };
+enum { N_VOCAB = 300, GGUF_BOOL = 7, MXFP4 = 39 };
 
 /* Zero is "none" or "no" throughout. */
 struct shape {
     const char *variant, *arch;
+    const char *as; /* a variant that this one is like, but for what is said here */
     unsigned n_layers, ff, n_heads, n_kv_heads, head_dim, n_rot, window, pattern; /* 0: the presets below */
     bool tied, qkv_bias, qk_norm, qk_norm_rows, post_norms, no_pre_norms, fused;
     bool sinks, norm_by_other_name; /* the norm before the experts is called post_attention_norm */
@@ -93,22 +94,7 @@ static const struct shape SHAPES[] = {
      .rope_scaling = "yarn",
      .rope_factor = 4,
      .rope_original = 64},
-    {.variant = "gpt-oss-mxfp4",
-     .arch = "gpt-oss",
-     .n_layers = 4,
-     .qkv_bias = true,
-     .sinks = true,
-     .norm_by_other_name = true,
-     .window = 40,
-     .experts = 8,
-     .expert_type = 39,
-     .experts_used = 4,
-     .expert_ff = 96,
-     .expert_biases = true,
-     .rope_base = 150000,
-     .rope_scaling = "yarn",
-     .rope_factor = 4,
-     .rope_original = 64},
+    {.variant = "gpt-oss-mxfp4", .as = "gpt-oss", .expert_type = MXFP4},
     {.variant = "olmo2",
      .arch = "olmo2",
      .head_dim = 24,
@@ -161,7 +147,19 @@ const char *const *tiny_family_variants(void) {
     return names;
 }
 
+static const struct shape *find(const char *variant) {
+    for (size_t i = 0; i < N_SHAPES; i++)
+        if (!strcmp(SHAPES[i].variant, variant)) return &SHAPES[i];
+    return NULL;
+}
+
 static struct shape complete(struct shape s) {
+    if (s.as) {
+        struct shape like = *find(s.as);
+        like.variant = s.variant;
+        like.expert_type = s.expert_type;
+        s = like;
+    }
     if (!s.n_layers) s.n_layers = 3;
     if (!s.ff) s.ff = 160;
     if (!s.n_heads) s.n_heads = 4;
@@ -347,10 +345,9 @@ static void add_divisors(struct gguf_build *b, const struct shape *s, const char
 }
 
 void *tiny_family_memory(const char *variant, unsigned type, uint64_t seed, size_t *n) {
-    size_t i = 0;
-    while (i < N_SHAPES && strcmp(SHAPES[i].variant, variant)) i++;
-    if (i == N_SHAPES) return NULL;
-    const struct shape s = complete(SHAPES[i]);
+    const struct shape *found = find(variant);
+    if (!found) return NULL;
+    const struct shape s = complete(*found);
     struct tiny_model_options o = tiny_model_defaults();
     o.n_vocab = N_VOCAB;
     o.seed = seed;
