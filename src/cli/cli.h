@@ -32,6 +32,9 @@ int cli_fail(const char *command, const struct error *err);
 int cli_options(const char *command, const char *usage, const char *about, const struct option *table,
                 int argc, char **argv, int *n_positional, void *values, struct options_state **state);
 
+/* QUIRE_EINVAL when an option was given that means nothing for a model in this process. */
+int cli_refuse_server_options(const struct options_state *given, struct error *err);
+
 /* ---- model_find.c ---- */
 
 /* A file, a folder, a known name or a hub id to a path; malloc'd. What is not in the cache is pulled first,

@@ -78,6 +78,11 @@ static const struct option serve_table[] = {
      "Model to ask for; the first of /v1/models if not given."},
     {"api-key", OPTION_STRING, AT(api_key), "Requests", "KEY", NULL, 0, 0, NULL, "QUIRE_API_KEY",
      "Key that requests bring."},
+    {"ca-cert", OPTION_STRING, AT(ca_cert), "Requests", "FILE", NULL, 0, 0, NULL, NULL,
+     "Authorities (PEM) that an https server's certificate must come from; those of the system if not "
+     "given."},
+    {"insecure", OPTION_BOOL, AT(insecure), "Requests", NULL, "false", 0, 0, NULL, NULL,
+     "Accept any certificate of an https server."},
     {"endpoint", OPTION_CHOICE, AT(endpoint), "Requests", "NAME", NULL, 0, 0, "chat|completions", NULL,
      "Which API is used; completions for random, rag and trace, chat for the others."},
     {"ignore-eos", OPTION_BOOL, AT(ignore_eos), "Requests", NULL, "true", 0, 0, NULL, NULL,

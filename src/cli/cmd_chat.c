@@ -87,9 +87,7 @@ int cmd_chat(int argc, char **argv) {
     if (n_args != 1) {
         error_set(&err, QUIRE_EINVAL, "usage: quire chat MODEL|URL");
     } else if (!strncmp(argv[1], "http://", 7) || !strncmp(argv[1], "https://", 8)) {
-        t.answer = talk_remote;
-        t.url = argv[1];
-        talk_options_check(&o, state, true, &err);
+        if (!talk_options_check(&o, state, true, &err)) talk_remote_open(&t, argv[1], &err);
     } else {
         if (!talk_options_check(&o, state, false, &err))
             loaded_model_open(argv[1], &o.engine, &log, &m, &err);

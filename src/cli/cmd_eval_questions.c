@@ -37,6 +37,11 @@ static const struct option task_rows[] = {
      NULL, "The part of an answer that is compared."},
     {"api-key", OPTION_STRING, AT(api_key), "Server", "KEY", NULL, 0, 0, NULL, "QUIRE_API_KEY",
      "Key for a server."},
+    {"ca-cert", OPTION_STRING, AT(ca_cert), "Server", "FILE", NULL, 0, 0, NULL, NULL,
+     "Authorities (PEM) that an https server's certificate must come from; those of the system if not "
+     "given."},
+    {"insecure", OPTION_BOOL, AT(insecure), "Server", NULL, "false", 0, 0, NULL, NULL,
+     "Accept any certificate of an https server."},
     {"model", OPTION_STRING, AT(served_name), "Server", "NAME", NULL, 0, 0, NULL, NULL,
      "Model name to ask a server for; the first that it names if unset."},
     {"concurrency", OPTION_INT, AT(concurrency), "Server", "N", "8", 1, 1024, NULL, NULL,
@@ -95,10 +100,9 @@ static int tasks(const char *argument, struct eval_options *o, const struct opti
         rc = eval_run_remote(&r, argument, o, given, err);
         if (!rc) rc = eval_remote_open(&r.remote, &name, err);
         r.remote.model = r.context.model = name;
-    } else if (!rc && options_given(given, "model")) {
-        rc = error_set(err, QUIRE_EINVAL, "--model names a server's model; it has no effect without a URL");
     } else if (!rc) {
-        rc = eval_run_open(&r, argument, o, given, 0, NULL, TASKS_FLIGHT, err);
+        rc = cli_refuse_server_options(given, err);
+        if (!rc) rc = eval_run_open(&r, argument, o, given, 0, NULL, TASKS_FLIGHT, err);
     }
     if (!rc) rc = eval_tasks(&r.context, &job, err);
     eval_run_close(&r);

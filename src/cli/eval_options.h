@@ -23,8 +23,9 @@ struct eval_options {
     double temperature;
     bool chat;
     /* servers */
-    const char *api_key, *served_name;
+    const char *api_key, *served_name, *ca_cert;
     int64_t concurrency;
+    bool insecure;
     double timeout_s;
     /* compare */
     const char *max_ppl_increase, *max_accuracy_drop, *max_top1_drop;

@@ -77,10 +77,13 @@ int eval_run_remote(struct eval_run *r, const char *url, const struct eval_optio
         if (!rows[i].env && strcmp(rows[i].name, "seed") && options_given(given, rows[i].name))
             return error_set(err, QUIRE_EINVAL, "--%s is the server's to set; it has no effect on a URL",
                              rows[i].name);
-    r->remote = (struct eval_remote){.url = url,
-                                     .model = o->served_name,
-                                     .concurrency = (size_t)o->concurrency,
-                                     .http = {.bearer = o->api_key, .timeout_s = o->timeout_s}};
+    r->remote = (struct eval_remote){
+        .url = url,
+        .model = o->served_name,
+        .concurrency = (size_t)o->concurrency,
+        .http = {
+            .bearer = o->api_key, .ca_cert = o->ca_cert, .insecure = o->insecure, .timeout_s = o->timeout_s}};
+    if ((rc = http_check_trust(&r->remote.http, url, err))) return rc;
     eval_hold_signals();
     fill_context(r, o->served_name ? o->served_name : url, o);
     r->context.remote = &r->remote;

@@ -1,6 +1,7 @@
 /* The table of commands. */
 #include "cli/cli.h"
 
+#include "base/error.h"
 #include "base/suggest.h"
 
 #include <stdio.h>
@@ -63,6 +64,15 @@ int cli_fail(const char *command, const struct error *err) {
     return err->code == QUIRE_EINVAL || err->code == QUIRE_ENOTFOUND || err->code == QUIRE_EUNSUPPORTED
                ? EXIT_USAGE
                : EXIT_FAILED;
+}
+
+int cli_refuse_server_options(const struct options_state *given, struct error *err) {
+    static const char *const names[] = {"model", "ca-cert", "insecure"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (options_given(given, names[i]))
+            return error_set(err, QUIRE_EINVAL, "--%s is for a server; it has no effect without a URL",
+                             names[i]);
+    return 0;
 }
 
 int cli_options(const char *command, const char *usage_line, const char *about, const struct option *table,

@@ -24,8 +24,13 @@ size_t talk_option_rows(struct option *table, bool remote) {
          "Key for a server."},
         {"model", OPTION_STRING, TALK(model), "Server", "NAME", NULL, 0, 0, NULL, NULL,
          "Model name to ask a server for."},
+        {"ca-cert", OPTION_STRING, TALK(ca_cert), "Server", "FILE", NULL, 0, 0, NULL, NULL,
+         "Authorities (PEM) that an https server's certificate must come from; those of the system if not "
+         "given."},
+        {"insecure", OPTION_BOOL, TALK(insecure), "Server", NULL, "false", 0, 0, NULL, NULL,
+         "Accept any certificate of an https server."},
     };
-    size_t n = remote ? 8 : 6; /* the last two are for a server */
+    size_t n = remote ? 10 : 6; /* the last four are for a server */
     memcpy(table, rows, n * sizeof *table);
     return n;
 }
@@ -39,9 +44,7 @@ int talk_options_check(struct talk_options *o, const struct options_state *state
         if (strcmp(rows[i].name, "seed") && !rows[i].env && options_given(state, rows[i].name))
             return error_set(err, QUIRE_EINVAL, "--%s is the server's to set; it has no effect on a URL",
                              rows[i].name);
-    if (!remote && options_given(state, "model"))
-        return error_set(err, QUIRE_EINVAL, "--model names a server's model; it has no effect without a URL");
-    return 0;
+    return remote ? 0 : cli_refuse_server_options(state, err);
 }
 
 static struct quire_sampling sampling_of(const struct talk_options *o, size_t room) {

@@ -92,14 +92,22 @@ static int judge(const struct reception *r, const struct http_answer *a, struct 
     return QUIRE_EIO;
 }
 
+int talk_remote_open(struct talker *t, const char *url, struct error *err) {
+    const struct talk_options *o = t->options;
+    struct http_config config = {
+        .bearer = o->api_key, .ca_cert = o->ca_cert, .insecure = o->insecure, .n_at_once = 1};
+    t->answer = talk_remote;
+    t->url = url;
+    int rc = http_check_trust(&config, url, err);
+    return rc ? rc : http_new(&config, &t->http, err);
+}
+
 int talk_remote(struct talker *t, json_t *messages, FILE *out, struct buf *text, struct talk_figures *f,
                 struct error *err) {
     struct reception r = {.text = text, .out = out, .figures = f, .err = err, .start_us = clock_us()};
     struct buf body = BUF_INIT, url = BUF_INIT;
-    struct http_config config = {.bearer = t->options->api_key, .n_at_once = 1};
     struct http_answer answer;
-    int rc = t->http ? 0 : http_new(&config, &t->http, err);
-    if (!rc) rc = request_body(t, messages, &body, err);
+    int rc = request_body(t, messages, &body, err);
     buf_append(&url, t->url, url_server_len(t->url));
     buf_puts(&url, "/v1/chat/completions");
     if (!rc && !buf_ok(&url)) rc = error_set(err, QUIRE_ENOMEM, "out of memory");

@@ -183,6 +183,16 @@ size_t http_active(const struct http *h) {
     return h->n_active;
 }
 
+int http_check_trust(const struct http_config *c, const char *url, struct error *err) {
+    if (c->ca_cert && c->insecure)
+        return error_set(err, QUIRE_EINVAL,
+                         "--insecure accepts any certificate: --ca-cert would have no effect");
+    if ((c->ca_cert || c->insecure) && strncasecmp(url, "https://", 8) != 0)
+        return error_set(err, QUIRE_EINVAL, "--%s is for an https:// server, \"%.100s\" has no certificate",
+                         c->insecure ? "insecure" : "ca-cert", url);
+    return 0;
+}
+
 const char *http_advice(const struct http_answer *answer) {
     return answer->end == HTTP_UNTRUSTED
                ? " (--ca-cert FILE names the authority to trust, --insecure accepts any certificate)"
@@ -250,8 +260,8 @@ static int copy_config(struct http *h, const struct http_config *config, struct 
     h->config.ca_cert = config->ca_cert;
     rc = copy(&h->config.ca_cert, err);
     if (!rc && access(config->ca_cert, R_OK))
-        rc = error_set(err, QUIRE_ENOTFOUND, "the file of authorities %.200s cannot be read: %s",
-                       config->ca_cert, strerror(errno));
+        rc = error_set(err, QUIRE_ENOTFOUND, "--ca-cert %.200s cannot be read: %s", config->ca_cert,
+                       strerror(errno));
     return rc;
 }
 

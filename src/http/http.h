@@ -75,6 +75,10 @@ void http_cancel_all(struct http *h);
 /* Requests under way are dropped without `done`. */
 void http_free(struct http *h);
 
+/* QUIRE_EINVAL when a command's --ca-cert and --insecure contradict each other, or have no effect on its URL.
+ */
+int http_check_trust(const struct http_config *config, const char *url, struct error *err);
+
 /* What a user can do about an end, to be put behind `why`; "" for most. For commands with --ca-cert and
  * --insecure. */
 const char *http_advice(const struct http_answer *answer);

@@ -283,3 +283,62 @@ int chunk_read(const char *json, size_t n, struct chunk *out) {
     space(&c);
     return c.bad || c.p != c.end ? QUIRE_EFORMAT : 0;
 }
+
+/* ---- text ---- */
+
+/* Four hexadecimal digits; -1: not so. */
+static int32_t hex4(const char *s, const char *end) {
+    int32_t v = 0;
+    if (end - s < 4) return -1;
+    for (int i = 0; i < 4; i++) {
+        int c = s[i] | 0x20;
+        if (!(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'f')) return -1;
+        v = v * 16 + (c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return v;
+}
+
+/* The character of \uXXXX, or of two such for one above U+FFFF; *s is behind the first \u, and moved on. */
+static uint32_t escaped_character(const char **s, const char *end) {
+    int32_t high = hex4(*s, end), low;
+    if (high < 0) return 0xfffd;
+    *s += 4;
+    if (high < 0xd800 || high > 0xdfff) return (uint32_t)high;
+    if (high > 0xdbff || end - *s < 6 || (*s)[0] != '\\' || (*s)[1] != 'u') return 0xfffd;
+    low = hex4(*s + 2, end);
+    if (low < 0xdc00 || low > 0xdfff) return 0xfffd;
+    *s += 6;
+    return 0x10000 + ((uint32_t)(high - 0xd800) << 10) + (uint32_t)(low - 0xdc00);
+}
+
+static size_t put_character(uint32_t c, char *out) {
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; c >>= 6) out[i] = (char)(0x80 | (c & 0x3f));
+    out[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | c);
+    return n;
+}
+
+size_t chunk_unescape(const char *json, size_t n, char *out, size_t cap) {
+    static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
+    const char *s = json, *end = json + n;
+    size_t len = 0;
+    while (s < end) {
+        char text[4];
+        size_t k = 1;
+        text[0] = *s++;
+        if (text[0] == '\\' && s < end) {
+            const char *known = memchr(from, *s, sizeof from - 1);
+            char c = *s++;
+            text[0] = known ? to[known - from] : c;
+            if (c == 'u') k = put_character(escaped_character(&s, end), text);
+        }
+        if (len + k > cap) break;
+        memcpy(out + len, text, k);
+        len += k;
+    }
+    return len;
+}

@@ -24,4 +24,8 @@ struct chunk {
  * whose members have the types that the API gives them. */
 int chunk_read(const char *json, size_t n, struct chunk *out);
 
+/* The text of a JSON string as written (`text`, `message`) in out[cap], cut where it does not fit; returns
+ * its bytes, without a NUL. Half a surrogate pair becomes U+FFFD. */
+size_t chunk_unescape(const char *json, size_t n, char *out, size_t cap);
+
 #endif

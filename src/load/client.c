@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "load/stream.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct client {
@@ -12,6 +13,19 @@ struct client {
     size_t n_streams;
     uint64_t n_events;
 };
+
+const char *outcome_name(enum outcome o) {
+    static const char *const names[OUTCOMES] = {"ok",     "connect",   "timeout",  "cut",     "http",
+                                                "stream", "malformed", "no_usage", "canceled"};
+    return names[o];
+}
+
+void failure_describe(enum outcome o, unsigned status, const char *message, char *out, size_t cap) {
+    if (o == OUTCOME_HTTP)
+        snprintf(out, cap, "%s %u: %s", outcome_name(o), status, message);
+    else
+        snprintf(out, cap, "%s: %s", outcome_name(o), message);
+}
 
 int client_new(const struct client_config *config, struct client **out, struct error *err) {
     struct client *c = calloc(1, sizeof *c);

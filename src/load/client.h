@@ -26,7 +26,13 @@ enum outcome {
     OUTCOMES
 };
 
+const char *outcome_name(enum outcome o); /* "connect", "timeout", ... */
+
 #define ANSWER_MESSAGE_BYTES 200
+#define FAILURE_BYTES        (ANSWER_MESSAGE_BYTES + 40)
+
+/* "http 400: the server's message" in out[cap]. */
+void failure_describe(enum outcome o, unsigned status, const char *message, char *out, size_t cap);
 
 /* What became of a request. Times are clock_us(). */
 struct answer {

@@ -12,13 +12,13 @@
 
 /* As given on the command line; what is text here is checked by load_serve. Strings may be NULL. */
 struct load_options {
-    const char *url, *model, *api_key, *endpoint, *extra_body, *label;
+    const char *url, *model, *api_key, *ca_cert, *endpoint, *extra_body, *label;
     const char *concurrency, *rate, *arrival, *suite;
     const char *workload, *input_tokens, *output_tokens, *file, *trace_format;
     const char *slo, *price, *json, *csv, *html;
     int64_t max_concurrency, requests, warmup, repeat, seed, prefix_tokens, prefix_groups, turns;
     double duration_s, burstiness, ramp_to, think_s, time_scale, scale, temperature, timeout_s, interval_s;
-    bool ignore_eos, records, progress;
+    bool insecure, ignore_eos, records, progress;
     bool has_temperature, has_ignore_eos, has_requests, has_turns; /* whether they were given */
 };
 

@@ -74,6 +74,21 @@ bool plan_measured(const struct plan *p) {
     return false;
 }
 
+int plan_check_answers(const struct plan *p, struct error *err) {
+    char text[FAILURE_BYTES];
+    for (size_t i = 0; i < p->n_points; i++) {
+        const struct point *k = &p->points[i];
+        size_t r = 0;
+        while (r < k->n_runs && !k->runs[r].n_failures) r++;
+        if (r == k->n_runs || k->all.n_ok) continue;
+        const struct failure *f = &k->runs[r].failures[0];
+        failure_describe(f->outcome, f->status, f->example, text, sizeof text);
+        return error_set(err, QUIRE_EIO, "\"%s\": none of %zu requests was answered: %s", k->title,
+                         k->all.n_failed, text);
+    }
+    return 0;
+}
+
 int plan_measure(struct plan *p, const volatile int *interrupted, FILE *out, struct error *err) {
     int rc = plan_points(p, err);
     return rc ? rc : measure(p, interrupted, out, err);

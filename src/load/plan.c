@@ -70,13 +70,15 @@ static int check_together(const struct load_options *o, struct error *err) {
 }
 
 static struct http_config http_options(const struct load_options *o) {
-    return (struct http_config){.bearer = o->api_key, .timeout_s = o->timeout_s};
+    return (struct http_config){
+        .bearer = o->api_key, .ca_cert = o->ca_cert, .insecure = o->insecure, .timeout_s = o->timeout_s};
 }
 
 int plan_options(const struct load_options *o, struct plan *p, struct error *err) {
     *p = (struct plan){.o = o, .tc = {o->url, o->model, http_options(o)}};
     p->created_unix_s = (int64_t)time(NULL);
     int rc = check_together(o, err);
+    if (!rc && o->url) rc = http_check_trust(&p->tc.http, o->url, err);
     if (!rc && o->slo) rc = slo_parse(o->slo, &p->slo, err);
     if (!rc && o->price) rc = read_price(o->price, &p->price, err);
     if (!rc && o->extra_body) rc = read_extra(o->extra_body, &p->extra_members, err);

@@ -63,6 +63,8 @@ void plan_free(struct plan *p);
  * (p->ended) is no error here. */
 int plan_measure(struct plan *p, const volatile int *interrupted, FILE *out, struct error *err);
 bool plan_measured(const struct plan *p); /* whether there is anything to report */
+/* QUIRE_EIO, with the point's name and what it was told, when a point got nothing but failures. */
+int plan_check_answers(const struct plan *p, struct error *err);
 
 /* ---- suites.c ---- */
 

@@ -21,6 +21,5 @@ void report_html_style(struct buf *out); /* up to the title */
 
 /* Whether more load gave no more throughput: what to say of this point beside the one before; else "". */
 void report_flat(const struct point *before, const struct point *k, char *text, size_t cap);
-const char *outcome_name(enum outcome o); /* "connect", "timeout", ... */
 
 #endif

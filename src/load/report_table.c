@@ -3,12 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-const char *outcome_name(enum outcome o) {
-    static const char *const names[OUTCOMES] = {"ok",     "connect",   "timeout",  "cut",     "http",
-                                                "stream", "malformed", "no_usage", "canceled"};
-    return names[o];
-}
-
 void report_flat(const struct point *before, const struct point *k, char *text, size_t cap) {
     *text = 0;
     if (!before || before->arrival.kind != ARRIVAL_CLOSED || k->arrival.kind != ARRIVAL_CLOSED) return;
@@ -102,22 +96,18 @@ static void warnings(const struct point *k, const struct summary *s, FILE *out) 
 }
 
 static void failure_rows(const struct point *k, FILE *out) {
+    char text[FAILURE_BYTES];
     for (size_t r = 0; r < k->n_runs; r++)
         for (size_t i = 0; i < k->runs[r].n_failures; i++) {
             const struct failure *f = &k->runs[r].failures[i];
-            fprintf(out, "! failed: %zu %s", f->n, outcome_name(f->outcome));
-            if (f->outcome == OUTCOME_HTTP) fprintf(out, " %u", f->status);
-            fprintf(out, ": %s\n", f->example);
+            failure_describe(f->outcome, f->status, f->example, text, sizeof text);
+            fprintf(out, "! failed: %zu %s\n", f->n, text);
         }
 }
 
-void report_point(const struct plan *p, const struct point *k, FILE *out) {
+/* Of the requests that ended well. */
+static void figures(const struct plan *p, const struct point *k, FILE *out) {
     const struct summary *s = &k->all;
-    fprintf(out, "\n%s: %s (%s%s%s)\n", k->title, p->target.model, p->target.base,
-            *p->target.software ? ", " : "", p->target.software);
-    fprintf(out, "  requests %zu ok, %zu failed", s->n_ok, s->n_failed);
-    if (s->n_canceled) fprintf(out, ", %zu unfinished", s->n_canceled);
-    fprintf(out, " in %.2f s%s", s->duration_s, k->n_runs > 1 ? " (all repeats)" : "");
     fprintf(out, "; tokens %.0f in", s->input_tokens);
     if (s->cached_known) fprintf(out, " (%.0f cached)", s->cached_tokens);
     fprintf(out, ", %.0f out\n", s->output_tokens);
@@ -134,6 +124,19 @@ void report_point(const struct plan *p, const struct point *k, FILE *out) {
     latency_row(out, "ITL", &s->ms[LATENCY_ITL]);
     latency_row(out, "E2E", &s->ms[LATENCY_E2E]);
     if (k->arrival.kind != ARRIVAL_CLOSED) latency_row(out, "sent late", &s->ms[LATENCY_LAG]);
+}
+
+void report_point(const struct plan *p, const struct point *k, FILE *out) {
+    const struct summary *s = &k->all;
+    fprintf(out, "\n%s: %s (%s%s%s)\n", k->title, p->target.model, p->target.base,
+            *p->target.software ? ", " : "", p->target.software);
+    fprintf(out, "  requests %zu ok, %zu failed", s->n_ok, s->n_failed);
+    if (s->n_canceled) fprintf(out, ", %zu unfinished", s->n_canceled);
+    fprintf(out, " in %.2f s%s", s->duration_s, k->n_runs > 1 ? " (all repeats)" : "");
+    if (s->n_ok)
+        figures(p, k, out);
+    else
+        fprintf(out, "\n");
     server_rows(p, s, out);
     fprintf(out, "the generator took %.1f %% of a core\n", 100 * s->client_cpu);
     failure_rows(k, out);

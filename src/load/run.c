@@ -123,11 +123,12 @@ static void judge_server(struct runner *r, const struct answer *a) {
     bool gone = r->n_refused_in_row >= LOST_CONNECTS, useless = !r->n_ok && r->n_failed >= LOST_ANSWERS;
     if (r->stopping || (!gone && !useless)) return;
     r->stopping = r->run->lost = true;
+    char text[FAILURE_BYTES];
+    failure_describe(a->outcome, a->status, a->message, text, sizeof text);
     if (gone)
-        snprintf(r->run->why, sizeof r->run->why, "the server is gone: %s", a->message);
+        snprintf(r->run->why, sizeof r->run->why, "the server is gone: %s", text);
     else
-        snprintf(r->run->why, sizeof r->run->why, "the first %d requests all failed: %s", LOST_ANSWERS,
-                 a->message);
+        snprintf(r->run->why, sizeof r->run->why, "the first %d requests all failed: %s", LOST_ANSWERS, text);
 }
 
 static uint64_t since(const struct runner *r, uint64_t us) {

@@ -73,7 +73,7 @@ struct run {
     double client_cpu_s;
     uint64_t n_unsent;      /* due before the end, never sent */
     bool interrupted, lost; /* lost: the server went away, or answers nothing well */
-    char why[ANSWER_MESSAGE_BYTES + 80];
+    char why[FAILURE_BYTES + 80];
 };
 
 /* Fills *run even when it fails half way; run_free afterwards in any case. A lost server is no error here. */

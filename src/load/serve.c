@@ -53,6 +53,7 @@ int load_perform(const struct load_options *o, const struct performer *performer
     }
     if (!rc && performer && performer->conclude) rc = performer->conclude(performer->ctx, p, out, err);
     if (!rc && *p->ended) rc = error_set(err, QUIRE_ECANCELED, "%s", p->ended);
+    if (!rc) rc = plan_check_answers(p, err);
     if (files.json) fclose(files.json);
     if (files.csv) fclose(files.csv);
     if (files.html) fclose(files.html);

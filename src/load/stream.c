@@ -1,6 +1,7 @@
 #include "load/stream.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "load/chunk.h"
 
 #include <stdio.h>
@@ -9,14 +10,21 @@
 #define WHOLE_MAX_BYTES ((size_t)16 << 20)
 
 static void fail(struct stream *s, enum outcome outcome, const char *text, size_t n) {
+    char line[ANSWER_MESSAGE_BYTES];
     if (s->answer.outcome != OUTCOME_OK) return; /* the first failure is the cause */
     s->answer.outcome = outcome;
-    if (n >= ANSWER_MESSAGE_BYTES) n = ANSWER_MESSAGE_BYTES - 1;
-    while (n && ((unsigned char)text[n] & 0xc0) == 0x80) n--; /* not within a character */
-    memcpy(s->answer.message, text, n);
-    s->answer.message[n] = 0;
-    for (char *p = s->answer.message; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = ' ';
+    if (n > sizeof line) n = sizeof line;
+    for (size_t i = 0; i < n; i++) line[i] = (unsigned char)text[i] < 0x20 ? ' ' : text[i];
+    utf8_printable(s->answer.message, sizeof s->answer.message, line, n);
+}
+
+/* With a message as the server's JSON has it. */
+static void fail_json(struct stream *s, enum outcome outcome, const struct chunk *k) {
+    char text[ANSWER_MESSAGE_BYTES];
+    if (k->message)
+        fail(s, outcome, text, chunk_unescape(k->message, k->message_bytes, text, sizeof text));
+    else
+        fail(s, outcome, "no message", 10);
 }
 
 static void fails(struct stream *s, enum outcome outcome, const char *text) {
@@ -42,8 +50,7 @@ static void take_message(struct stream *s, const char *json, size_t n) {
         fail(s, OUTCOME_MALFORMED, json, n);
         return;
     }
-    if (k.error)
-        fail(s, OUTCOME_STREAM, k.message ? k.message : "no message", k.message ? k.message_bytes : 10);
+    if (k.error) fail_json(s, OUTCOME_STREAM, &k);
     if (k.content) take_content(s, &k);
     if (*k.finish) memcpy(s->answer.finish, k.finish, sizeof k.finish);
     if (!k.has_usage) return;
@@ -79,7 +86,7 @@ static void refused(struct stream *s) {
     struct chunk k;
     const char *body = s->whole.data ? s->whole.data : "";
     if (!chunk_read(body, s->whole.len, &k) && k.error && k.message)
-        fail(s, OUTCOME_HTTP, k.message, k.message_bytes);
+        fail_json(s, OUTCOME_HTTP, &k);
     else
         fail(s, OUTCOME_HTTP, s->whole.len ? body : "no message", s->whole.len ? s->whole.len : 10);
 }
@@ -99,8 +106,10 @@ void stream_conclude(struct stream *s, const struct http_answer *end) {
     struct answer *a = &s->answer;
     a->end_us = clock_us();
     if (!s->typed) find_type(s, end);
+    char why[HTTP_WHY_BYTES + 100];
+    snprintf(why, sizeof why, "%s%s", end->why, http_advice(end));
     if (end->end != HTTP_COMPLETE)
-        fails(s, outcome_of(end->end), end->why);
+        fails(s, outcome_of(end->end), why);
     else if (a->status != 200)
         refused(s);
     if (s->request.plain) {

@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -120,3 +121,15 @@ def smollm2(smollm2_server):
 @pytest.fixture(scope="session")
 def sanitized():
     return SANITIZED
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """A self-signed certificate of this machine and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", cert],
+        check=True, capture_output=True)
+    return cert, key

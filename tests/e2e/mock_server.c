@@ -1,7 +1,7 @@
 /* A server of OpenAI's API whose delays are exact: what the load generator reports is compared with them.
  *
  * usage: mock_server [ttft=MS] [tpot=MS] [slots=N] [chunk=N] [context=N] [added=N] [tokenizer=0|1] [usage=0|1]
- *                    [metrics=0|1] [die_after=N] [cut_every=N] [busy_every=N] [short_by=N]
+ *                    [metrics=0|1] [die_after=N] [cut_every=N] [busy_every=N] [short_by=N] [refuse=0|1]
  *
  * Prints "ready http://127.0.0.1:PORT". A token is a word or a token id; a chat message has `added` tokens more. The
  * first token of a request comes ttft after its slot is free, each further one tpot after the last; the times are
@@ -28,7 +28,7 @@ struct option {
 };
 static struct option options[] = {{"ttft", 20},   {"tpot", 5},        {"slots", 100000}, {"chunk", 1},     {"context", 8192},
                                   {"added", 7},   {"tokenizer", 1},   {"usage", 1},      {"metrics", 1},   {"die_after", 0},
-                                  {"cut_every", 0}, {"busy_every", 0}, {"short_by", 0},  {0}};
+                                  {"cut_every", 0}, {"busy_every", 0}, {"short_by", 0},  {"refuse", 0}, {0}};
 
 static double option(const char *name) {
     for (struct option *o = options; o->name; o++)
@@ -209,6 +209,11 @@ static void generate(struct conn *c, const char *body) {
     n_requests++;
     if (option("busy_every") > 0 && n_requests % (long)option("busy_every") == 0) {
         reply(c, "503 Service Unavailable", "application/json", "{\"error\":{\"message\":\"the queue is full\"}}");
+        return;
+    }
+    if (option("refuse") > 0 && (strstr(body, "\"tools\"") || strstr(body, "\"response_format\""))) {
+        reply(c, "400 Bad Request", "application/json",
+              "{\"error\":{\"message\":\"only \\\"text\\\" is \\u00fcblich\\nhere\",\"type\":\"invalid_request_error\"}}");
         return;
     }
     const char *model = strstr(body, "\"model\":\"");

@@ -254,37 +254,6 @@ def test_no_cors_by_default_and_any_origin(tiny, tiny_model):
 # ---- TLS ----
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=DNS:localhost,IP:127.0.0.1",
-            "-keyout",
-            key,
-            "-out",
-            cert,
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return cert, key
-
-
 def test_tls(tiny_model, certificate):
     cert, key = certificate
     with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--ssl-certfile", cert, "--ssl-keyfile", key) as server:

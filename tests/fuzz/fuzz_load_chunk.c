@@ -16,6 +16,18 @@ static void require(bool holds, const char *what) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
+/* Escapes in a message become what jansson makes of them; where no name can have any. */
+static void compare_message(const char *json, size_t size, const json_t *root, const struct chunk *k) {
+    static const char start[] = "{\"error\":{\"message\":\"";
+    const json_t *error = json_object_get(root, "error"), *message = json_object_get(error, "message");
+    char text[1000];
+    if (size < sizeof start || memcmp(json, start, sizeof start - 1) != 0) return;
+    if (json_object_size(root) != 1 || json_object_size(error) != 1) return;
+    if (!json_is_string(message) || json_string_length(message) > sizeof text) return;
+    size_t n = chunk_unescape(k->message, k->message_bytes, text, sizeof text);
+    require(n == json_string_length(message) && !memcmp(text, json_string_value(message), n), "message");
+}
+
 static void compare_usage(const json_t *root, const struct chunk *k) {
     const json_t *usage = json_object_get(root, "usage"), *v = json_object_get(usage, "prompt_tokens");
     require(k->has_usage == json_is_object(usage), "usage is there");
@@ -54,6 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         json_t *error = json_object_get(root, "error");
         if (json_is_object(error) || json_is_string(error)) require(k.error, "an error");
     }
+    if (!rc && json_is_object(root)) compare_message(copy, n, root, &k);
     if (!rc && k.text)
         require(k.text >= copy && k.text + k.text_bytes <= copy + n, "text within the message");
     if (!rc && k.message)

@@ -138,10 +138,34 @@ static void scraped(void **state) {
     for (int i = 0; i < METRICS; i++) assert_false(s.has[i]);
 }
 
+/* RFC 8259, section 7. */
+static void unescaped(void **state) {
+    static const struct {
+        const char *json, *text;
+    } cases[] = {
+        {"plain", "plain"},
+        {"\\\"\\\\\\/\\b\\f\\n\\r\\t", "\"\\/\b\f\n\r\t"},
+        {"\\u0041\\u00e9\\u20AC\\ud834\\udd1e", "A\xc3\xa9\xe2\x82\xac\xf0\x9d\x84\x9e"},
+        {"\\ud834", "\xef\xbf\xbd"}, /* half a pair */
+        {"\\ud834x", "\xef\xbf\xbdx"},
+        {"\\udd1e\\ud834\\u0041", "\xef\xbf\xbd\xef\xbf\xbd"
+                                  "A"},
+        {"\xc3\xa9", "\xc3\xa9"},
+    };
+    char out[40];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t n = chunk_unescape(cases[i].json, strlen(cases[i].json), out, sizeof out);
+        assert_int_equal(n, strlen(cases[i].text));
+        assert_memory_equal(out, cases[i].text, n);
+    }
+    assert_int_equal(chunk_unescape("ab\\u00e9c", 9, out, 4), 4); /* fits */
+    assert_int_equal(chunk_unescape("ab\\u00e9c", 9, out, 3), 2); /* never half a character */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(content),   cmocka_unit_test(usage),   cmocka_unit_test(failures),
-        cmocka_unit_test(malformed), cmocka_unit_test(scraped),
+        cmocka_unit_test(malformed), cmocka_unit_test(scraped), cmocka_unit_test(unescaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
