@@ -146,6 +146,18 @@ static const struct tensor_rule BERT_TENSORS[] = {
     HEAD(W_HEAD_OUT, "cls.output", D_LABELS),
 };
 
+/* BERT with rotary embeddings and SwiGLU, without biases (Nussbaum et al. 2024). */
+static const struct tensor_rule NOMIC_BERT_TENSORS[] = {
+    RULE(W_TOKEN_EMBD, "token_embd.weight", D_VOCAB, D_EMBD),
+    RULE_WITH(W_TYPE_EMBD, "token_types.weight", D_TYPES, D_EMBD, .optional = true),
+    LAYER_NORM(W_EMBD_NORM, "token_embd_norm"),
+    RULE_WITH(W_ATTN_Q, "attn_qkv.weight", D_HEADS, D_EMBD, .more = {D_KV_HEADS, D_KV_HEADS}),
+    RULE(W_ATTN_OUT, "attn_output.weight", D_EMBD, D_HEADS),
+    LAYER_NORM(W_ATTN_AFTER_NORM, "attn_output_norm"),
+    FEED_FORWARD,
+    LAYER_NORM(W_FFN_AFTER_NORM, "layer_output_norm"),
+};
+
 /* ---- keys ---- */
 
 static const struct key_rule STANDARD_KEYS[] = {
@@ -278,6 +290,7 @@ static const struct model_family FAMILIES[] = {
      .activation = BACKEND_GELU,
      .encoder = true,
      .no_rope = true},
+    {.name = "nomic-bert", TENSORS(NOMIC_BERT_TENSORS), KEYS(BERT_KEYS), .encoder = true},
 };
 
 const struct model_family *model_family(const char *name, size_t len) {

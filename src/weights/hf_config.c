@@ -38,7 +38,8 @@ static void check_text(struct hf_reader *r, const struct hf_key *k, const json_t
 static void check_number(struct hf_reader *r, const struct hf_key *k, const json_t *v) {
     char allowed[32];
     snprintf(allowed, sizeof allowed, "%g", k->preset);
-    if (v && json_number_value(v) != k->preset) unsupported(r, k->name, v, allowed);
+    double d = json_is_true(v) ? 1 : json_number_value(v);
+    if (v && d != k->preset) unsupported(r, k->name, v, allowed);
 }
 
 static void read_real(struct hf_reader *r, const struct hf_key *k, const json_t *v) {
@@ -231,10 +232,23 @@ static void read_decoder(struct hf_reader *r, size_t n_layers) {
     hf_read_rope(r);
 }
 
+/* Keys get their usual names; which had others is remembered for messages. */
+static void rename_keys(struct hf_reader *r) {
+    const struct hf_alias *a = r->family->aliases;
+    if (a && !(r->aliased = json_object())) hf_no_memory(r);
+    for (; a && a->theirs && !r->rc; a++) {
+        json_t *v = json_object_get(r->top, a->theirs);
+        if (!v || json_object_get(r->top, a->name)) continue;
+        if (json_object_set(r->top, a->name, v) || json_object_set(r->aliased, a->theirs, v)) hf_no_memory(r);
+        json_object_del(r->top, a->theirs);
+    }
+}
+
 void hf_read_config(struct hf_reader *r) {
     const struct hf_key *k;
     r->config = r->top;
     find_family(r);
+    if (!r->rc) rename_keys(r);
     if (r->rc) return;
     if (r->family->text_config) r->config = hf_get(r->top, "text_config");
     if (!json_is_object(r->config)) hf_fail(r, QUIRE_EFORMAT, "text_config must be an object");
@@ -245,12 +259,16 @@ void hf_read_config(struct hf_reader *r) {
     hf_put_str(r, ".general.architecture", "architectures", r->family->family);
     for (size_t i = 0; (k = hf_key_at(r->family, i)) && !r->rc; i++) read_key(r, k);
     size_t n_layers = (size_t)hf_size(r, r->config, "num_hidden_layers", 1, HF_MAX_LAYERS, 0);
-    if (!r->rc && !n_layers) hf_fail(r, QUIRE_EFORMAT, "num_hidden_layers is missing");
+    if (!r->rc && !n_layers)
+        hf_fail(r, QUIRE_EFORMAT, "num_hidden_layers is missing");
     if (r->rc) return;
     if (!r->family->encoder) {
         read_decoder(r, n_layers);
         return;
     }
-    read_positions(r);
+    if (r->family->rotates)
+        hf_read_rope(r);
+    else
+        read_positions(r);
     read_activation(r);
 }

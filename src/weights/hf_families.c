@@ -255,11 +255,79 @@ static const struct hf_key GPT_OSS_KEYS[] = {
     {"max_position_embeddings", HF_OWN, "context_length", 131072},
     {"rope_theta", HF_OWN, "rope.freq_base", 150000}};
 
+static const struct hf_key DISTILBERT_KEYS[] = {
+    {"type_vocab_size", HF_NONE, NULL, 0},
+    {"sinusoidal_pos_embds", HF_IGNORED, NULL, 0}, /* how the table was filled before training */
+    {"attention_dropout", HF_IGNORED, NULL, 0},
+    {"dropout", HF_IGNORED, NULL, 0},
+    {"qa_dropout", HF_IGNORED, NULL, 0},
+    {"seq_classif_dropout", HF_IGNORED, NULL, 0},
+    {"tie_weights_", HF_IGNORED, NULL, 0}};
+static const struct hf_alias DISTILBERT_ALIASES[] = {{"dim", "hidden_size"},
+                                                     {"hidden_dim", "intermediate_size"},
+                                                     {"n_layers", "num_hidden_layers"},
+                                                     {"n_heads", "num_attention_heads"},
+                                                     {"activation", "hidden_act"},
+                                                     {NULL, NULL}};
+/* As its makers' code has them, and as transformers 5 writes them. */
+static const struct hf_key NOMIC_KEYS[] = {
+    {"hidden_act", HF_TEXT, "silu swiglu", 0},
+    {"head_dim", HF_SIZE, "attention.key_length", 0},
+    {"max_position_embeddings", HF_OWN, "context_length", 2048},
+    {"rope_theta", HF_OWN, "rope.freq_base", 1000},
+    {"rope_parameters", HF_OWN, NULL, 0},
+    {"rope_scaling", HF_OWN, NULL, 0},
+    {"rotary_emb_fraction", HF_NUMBER, NULL, 1},
+    {"scale_attn_weights", HF_NUMBER, NULL, 1},
+    {"rotary_emb_interleaved", HF_NONE, NULL, 0},
+    {"rotary_emb_scale_base", HF_NONE, NULL, 0},
+    {"rotary_scaling_factor", HF_NONE, NULL, 0},
+    {"scale_attn_by_inverse_layer_idx", HF_NONE, NULL, 0},
+    {"causal", HF_NONE, NULL, 0},
+    {"prenorm", HF_NONE, NULL, 0},
+    {"parallel_block", HF_NONE, NULL, 0},
+    {"parallel_block_tied_norm", HF_NONE, NULL, 0},
+    {"qkv_proj_bias", HF_NONE, NULL, 0},
+    {"mlp_fc1_bias", HF_NONE, NULL, 0},
+    {"mlp_fc2_bias", HF_NONE, NULL, 0},
+    {"use_rms_norm", HF_NONE, NULL, 0},
+    {"attn_pdrop", HF_IGNORED, NULL, 0},
+    {"embd_pdrop", HF_IGNORED, NULL, 0},
+    {"resid_pdrop", HF_IGNORED, NULL, 0},
+    {"dense_seq_output", HF_IGNORED, NULL, 0},
+    {"fused_bias_fc", HF_IGNORED, NULL, 0},
+    {"fused_dropout_add_ln", HF_IGNORED, NULL, 0},
+    {"ignore_keys_at_rope_validation", HF_IGNORED, NULL, 0},
+    {"max_trained_positions", HF_IGNORED, NULL, 0},
+    {"pad_vocab_size_multiple", HF_IGNORED, NULL, 0},
+    {"reorder_and_upcast_attn", HF_IGNORED, NULL, 0},
+    {"summary_activation", HF_IGNORED, NULL, 0},
+    {"summary_first_dropout", HF_IGNORED, NULL, 0},
+    {"summary_proj_to_labels", HF_IGNORED, NULL, 0},
+    {"summary_type", HF_IGNORED, NULL, 0},
+    {"summary_use_proj", HF_IGNORED, NULL, 0},
+    {"use_flash_attn", HF_IGNORED, NULL, 0},
+    {"use_xentropy", HF_IGNORED, NULL, 0}};
+static const struct hf_alias NOMIC_ALIASES[] = {{"n_embd", "hidden_size"},
+                                                {"n_inner", "intermediate_size"},
+                                                {"n_layer", "num_hidden_layers"},
+                                                {"n_head", "num_attention_heads"},
+                                                {"n_positions", "max_position_embeddings"},
+                                                {"layer_norm_epsilon", "layer_norm_eps"},
+                                                {"activation_function", "hidden_act"},
+                                                {"rotary_emb_base", "rope_theta"},
+                                                {NULL, NULL}};
+
+static const struct hf_names DISTILBERT_NAMES, NOMIC_NAMES;
+
 /* ---- families ---- */
 
 #define FAMILY(a, t, m, f) .architecture = (a), .trunk = (t), .model_type = (m), .family = (f)
 #define KEYS(a)            .keys = (a), .n_keys = COUNT(a)
 #define ENCODER(a, m)      FAMILY(a, NULL, m, "bert"), .encoder = true
+#define DISTILBERT         KEYS(DISTILBERT_KEYS), .aliases = DISTILBERT_ALIASES, .names = &DISTILBERT_NAMES
+#define NOMIC                                                                                                \
+    KEYS(NOMIC_KEYS), .aliases = NOMIC_ALIASES, .names = &NOMIC_NAMES, .encoder = true, .rotates = true
 #define ROBERTA_HEAD       .head = {"classifier.dense.", "classifier.out_proj."}
 
 static const struct hf_family FAMILIES[] = {
@@ -309,6 +377,13 @@ static const struct hf_family FAMILIES[] = {
     {ENCODER("XLMRobertaModel", "xlm-roberta"), .numbered_positions = true},
     {ENCODER("XLMRobertaForMaskedLM", "xlm-roberta"), .numbered_positions = true},
     {ENCODER("XLMRobertaForSequenceClassification", "xlm-roberta"), .numbered_positions = true, ROBERTA_HEAD},
+    {ENCODER("CamembertModel", "camembert"), .numbered_positions = true},
+    {ENCODER("CamembertForMaskedLM", "camembert"), .numbered_positions = true},
+    {ENCODER("CamembertForSequenceClassification", "camembert"), .numbered_positions = true, ROBERTA_HEAD},
+    {ENCODER("DistilBertModel", "distilbert"), DISTILBERT},
+    {ENCODER("DistilBertForMaskedLM", "distilbert"), DISTILBERT},
+    {FAMILY("NomicBertModel", NULL, "nomic_bert", "nomic-bert"), NOMIC},
+    {FAMILY("NomicBertForMaskedLM", NULL, "nomic_bert", "nomic-bert"), NOMIC},
 };
 
 static bool is_architecture(const struct hf_family *f, const char *name) {
@@ -473,6 +548,43 @@ static const struct hf_names ENCODER_NAMES = {.layer = "encoder.layer.",
                                               .of_model = ENCODER_MODEL,
                                               .n_of_model = COUNT(ENCODER_MODEL)};
 
+static const struct hf_name DISTILBERT_LAYER[] = {
+    BOTH("attention.q_lin", "attn_q"),
+    BOTH("attention.k_lin", "attn_k"),
+    BOTH("attention.v_lin", "attn_v"),
+    BOTH("attention.out_lin", "attn_output"),
+    BOTH("sa_layer_norm", "attn_output_norm"),
+    BOTH("ffn.lin1", "ffn_up"),
+    BOTH("ffn.lin2", "ffn_down"),
+    BOTH("output_layer_norm", "layer_output_norm"),
+};
+static const struct hf_names DISTILBERT_NAMES = {.layer = "transformer.layer.",
+                                                 .of_layer = DISTILBERT_LAYER,
+                                                 .n_of_layer = COUNT(DISTILBERT_LAYER),
+                                                 .of_model = ENCODER_MODEL,
+                                                 .n_of_model = COUNT(ENCODER_MODEL)};
+
+static const struct hf_name NOMIC_LAYER[] = {
+    {"attn.Wqkv.weight", "attn_qkv.weight", HF_SAME, NULL},
+    {"attn.out_proj.weight", "attn_output.weight", HF_SAME, NULL},
+    BOTH("norm1", "attn_output_norm"),
+    {"mlp.fc11.weight", "ffn_up.weight", HF_SAME, NULL},
+    {"mlp.fc12.weight", "ffn_gate.weight", HF_SAME, NULL},
+    {"mlp.fc2.weight", "ffn_down.weight", HF_SAME, NULL},
+    BOTH("norm2", "layer_output_norm"),
+};
+static const struct hf_name NOMIC_MODEL[] = {
+    {"embeddings.word_embeddings.weight", "token_embd.weight", HF_SAME, NULL},
+    {"embeddings.token_type_embeddings.weight", "token_types.weight", HF_SAME, NULL},
+    BOTH("emb_ln", "token_embd_norm"),
+};
+static const struct hf_names NOMIC_NAMES = {.layer = "encoder.layers.",
+                                            .of_layer = NOMIC_LAYER,
+                                            .n_of_layer = COUNT(NOMIC_LAYER),
+                                            .of_model = NOMIC_MODEL,
+                                            .n_of_model = COUNT(NOMIC_MODEL)};
+
 const struct hf_names *hf_names(const struct hf_family *family) {
+    if (family->names) return family->names;
     return family->encoder ? &ENCODER_NAMES : &DECODER_NAMES;
 }

@@ -220,6 +220,7 @@ int hf_open(const char *folder, bool any_type, struct weights **out, struct erro
     if (!r.rc) r.rc = open_files(w, err);
     if (!r.rc) hf_read_tensors(&r);
     json_decref(r.top);
+    json_decref(r.aliased);
     if (r.rc) {
         weights_prefix(err, folder);
         weights_close(w);
@@ -240,6 +241,7 @@ int hf_open_config(const char *text, size_t n, struct weights **out, struct erro
     if (!r.rc) r.rc = weights_index_metas(w, err);
     if (!r.rc) r.rc = weights_index_tensors(w, err);
     json_decref(r.top);
+    json_decref(r.aliased);
     if (r.rc)
         weights_close(w);
     else

@@ -34,6 +34,13 @@ enum hf_windows {
     WINDOWS_PERIOD /* in all but the last of each window_period */
 };
 
+/* A key that a family has under a name of its own. */
+struct hf_alias {
+    const char *theirs, *name;
+};
+
+struct hf_names;
+
 struct hf_family {
     const char *architecture;
     const char *trunk;         /* the class of the same without its output matrix, or NULL */
@@ -41,6 +48,8 @@ struct hf_family {
     const char *family;        /* general.architecture */
     const struct hf_key *keys; /* beside those of all, which they override */
     size_t n_keys;
+    const struct hf_alias *aliases; /* ended by NULL; or NULL */
+    const struct hf_names *names;   /* of its tensors, or NULL: as others of its kind */
     enum hf_windows windows;  /* where layer_types is left out */
     size_t window_period;     /* 0: layer_types must say */
     bool window_switch;       /* windows only if use_sliding_window */
@@ -54,6 +63,7 @@ struct hf_family {
     bool text_config;         /* keys are in text_config; what is not of the text model is left out */
     bool turned_experts;      /* experts without quantization are stored with rows and columns swapped */
     bool encoder;             /* BERT's: positions in a table, norms after blocks, no output matrix */
+    bool rotates;             /* an encoder with rotary embeddings instead of the table */
     bool numbered_positions;  /* a text's first position has the number behind pad_token_id */
     const char *head[2];      /* of cross-encoders: what names of its two layers begin with */
 };
@@ -96,7 +106,8 @@ const struct hf_names *hf_names(const struct hf_family *family);
 
 struct hf_reader {
     struct weights *w;
-    json_t *top;          /* config.json */
+    json_t *top;          /* config.json, keys under their usual names */
+    json_t *aliased;      /* those that have had others there */
     const json_t *config; /* it, or its text_config */
     const struct hf_family *family;
     bool bare;             /* config.json names the family's trunk: there is no output matrix */
@@ -113,6 +124,8 @@ void hf_fail(struct hf_reader *r, int code, const char *fmt, ...) __attribute__(
 void hf_fail_value(struct hf_reader *r, int code, const char *name, const json_t *v, const char *says);
 int hf_no_memory(struct hf_reader *r);
 
+/* What config.json calls a key, where the family has a name of its own for it. */
+const char *hf_spelling(const struct hf_reader *r, const char *name);
 /* A key of an object; NULL also if it is null. */
 json_t *hf_get(const json_t *object, const char *name);
 /* In [min, max], also where it is written 2.0; preset if absent. name: for messages. */

@@ -82,9 +82,16 @@ json_t *hf_get(const json_t *object, const char *name) {
     return json_is_null(v) ? NULL : v;
 }
 
+const char *hf_spelling(const struct hf_reader *r, const char *name) {
+    const struct hf_alias *a = r->family && !r->file ? r->family->aliases : NULL;
+    for (; a && a->theirs; a++)
+        if (!strcmp(a->name, name) && json_object_get(r->aliased, a->theirs)) return a->theirs;
+    return name;
+}
+
 void hf_fail_value(struct hf_reader *r, int code, const char *name, const json_t *v, const char *says) {
     char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    hf_fail(r, code, "%s = %.60s: %s", name, text ? text : "?", says);
+    hf_fail(r, code, "%s = %.60s: %s", hf_spelling(r, name), text ? text : "?", says);
     free(text);
 }
 
@@ -126,7 +133,8 @@ bool hf_flag(struct hf_reader *r, const json_t *object, const char *name, bool p
 static bool add_label(struct hf_reader *r, const char *key, const char *name) {
     struct weights *w = r->w;
     char text[128];
-    int n = snprintf(text, sizeof text, "%s: %s", r->file ? r->file : "config.json", name);
+    int n = snprintf(text, sizeof text, "%s: %s", r->file ? r->file : "config.json",
+                     hf_spelling(r, name));
     const char *label = arena_strndup(&w->arena, text, size_min((size_t)n, sizeof text - 1));
     if (!label) return false;
     if (w->n_labels % 32 == 0) {

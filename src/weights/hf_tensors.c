@@ -78,7 +78,7 @@ static bool begins(const char *name, const char *front) {
 static const char *strip(const struct hf_family *f, const char *name) {
     static const char *const of_text[] = {"language_model.model.", "model.language_model.",
                                           "language_model."};
-    static const char *const of_encoder[] = {"bert.", "roberta."};
+    static const char *const of_encoder[] = {"bert.", "roberta.", "distilbert."};
     for (size_t i = 0; f->text_config && i < sizeof of_text / sizeof *of_text; i++)
         if (begins(name, of_text[i])) return name + strlen(of_text[i]);
     for (size_t i = 0; f->encoder && i < sizeof of_encoder / sizeof *of_encoder; i++)
@@ -101,7 +101,8 @@ static const char *of_head(const struct hf_family *f, const char *name, char buf
 static bool is_left_out(const struct hf_family *f, const char *name) {
     static const char *const others[] = {"vision_tower.", "multi_modal_projector."};
     static const char *const of_encoder[] = {"embeddings.position_ids", "embeddings.token_type_ids",
-                                             "pooler.", "cls.", "lm_head."};
+                                             "pooler.", "cls.", "lm_head.",
+                                             "vocab_transform.", "vocab_layer_norm.", "vocab_projector."};
     char buf[NAME_BYTES];
     const char *end = strrchr(name, '.');
     if (f->encoder) {

@@ -25,6 +25,7 @@ MEAN, CLS, LAST, RANK = 1, 2, 3, 4
 ENCODER = dict(vocab_size=N_VOCAB, hidden_size=64, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4,
                max_position_embeddings=320, layer_norm_eps=1e-5, pad_token_id=0)
 ROBERTA = dict(pad_token_id=1, type_vocab_size=1)
+DISTIL = dict(vocab_size=N_VOCAB, dim=64, hidden_dim=80, n_layers=2, n_heads=4, max_position_embeddings=320, pad_token_id=0)
 DECODER = {**SMALL, "hidden_size": 64, "intermediate_size": 64, "max_position_embeddings": 320}
 ONE = [(p, n, 0) for p in (MEAN, CLS) for n in (1, 7, 150)]
 PAIRS = [(RANK, 2, 1), (RANK, 150, 40), (CLS, 9, 0)]
@@ -49,6 +50,11 @@ VARIANTS = {
     "qwen3": ("Qwen3Model", {}, LASTS, None),
     "qwen3-prefix": ("Qwen3Model", {}, LASTS, lambda name: "model." + name),
     "gemma3": ("Gemma3TextModel", dict(sliding_window=40, query_pre_attn_scalar=16, num_hidden_layers=6), LASTS, None),
+    "camembert": ("CamembertModel", ROBERTA, ONE, lambda name: "roberta." + name),
+    "distilbert": ("DistilBertModel", {}, ONE, None),
+    "distilbert-mlm": ("DistilBertForMaskedLM", {}, ONE, None),
+    "nomic-bert": ("NomicBertModel", {}, ONE, None),
+    "nomic-bert-own": ("NomicBertModel", {}, ONE, None),
 }
 
 
@@ -61,8 +67,8 @@ def shapes_of(folder):
 def make(variant, folder):
     kind, changes, _, rename = VARIANTS[variant]
     cls = getattr(T, kind)
-    is_encoder = "ert" in kind
-    cls(cls.config_class(**{**(ENCODER if is_encoder else DECODER), **changes})).save_pretrained(folder)
+    base = DISTIL if "Distil" in kind else ENCODER if "ert" in kind else DECODER
+    cls(cls.config_class(**{**base, **changes})).save_pretrained(folder)
     shapes = {rename(k) if rename else k: s for k, s in shapes_of(folder).items()}
     with open(os.path.join(folder, "config.json")) as f:
         c = {k: v for k, v in json.load(f).items() if v is not None}
@@ -74,14 +80,29 @@ def make(variant, folder):
                     lambda name, shape: "F32")
     model, info = cls.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     assert not info["unexpected_keys"] and all("pooler" in k for k in info["missing_keys"]), (variant, info)
+    if variant == "nomic-bert-own":
+        c = makers_spelling(c)
     return model.eval(), json.dumps(c, indent=1), text
+
+
+def makers_spelling(c):
+    """config.json of nomic-bert as its makers' own code has it."""
+    names = {"hidden_size": "n_embd", "intermediate_size": "n_inner", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+             "max_position_embeddings": "n_positions", "layer_norm_eps": "layer_norm_epsilon"}
+    own = {names[k]: c[k] for k in names} | {k: c[k] for k in ("architectures", "model_type", "vocab_size", "type_vocab_size")}
+    off = ("causal", "mlp_fc1_bias", "mlp_fc2_bias", "parallel_block", "prenorm", "qkv_proj_bias", "rotary_emb_interleaved",
+           "scale_attn_by_inverse_layer_idx", "use_rms_norm")
+    return own | dict.fromkeys(off, False) | {
+        "activation_function": "swiglu", "rotary_emb_base": c["rope_parameters"]["rope_theta"], "rotary_emb_fraction": 1.0,
+        "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "scale_attn_weights": True, "max_trained_positions": 2048,
+        "use_flash_attn": True, "fused_bias_fc": True, "pad_vocab_size_multiple": 64, "summary_type": "cls_index"}
 
 
 def vector(model, pooling, n, n_first):
     """The reference takes position numbers from the tokens that are not padding; ours are of texts without any."""
     ids = torch.tensor([tokens_of(n)])
     more = {"attention_mask": torch.ones_like(ids)}
-    if "oberta" in type(model).__name__:
+    if any(kind in type(model).__name__ for kind in ("Roberta", "Camembert")):
         more["position_ids"] = torch.arange(n)[None] + model.config.pad_token_id + 1
     if n_first and model.config.type_vocab_size > 1:
         more["token_type_ids"] = (torch.arange(n) >= n_first).long()[None]
