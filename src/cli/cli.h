@@ -71,12 +71,16 @@ size_t engine_option_rows(struct option *table, size_t at);
 
 /* ---- tokenizer_file.c ---- */
 
-/* The tokenizer of a tokenizer.json or tokenizer.model (SentencePiece), or of a folder that holds one, the
- * first before the second; tokenizer_config.json and special_tokens_map.json are read beside it. Refused when
+/* The tokenizer of a tokenizer.json, tokenizer.model (SentencePiece) or vocab.txt (BERT's WordPiece), or of a
+ * folder that holds one, looked for in this order; tokenizer_config.json and special_tokens_map.json are read beside it. Refused when
  * it has more tokens than the model has rows, unless those are special tokens. option: what named it, for
  * messages, or NULL. */
 int tokenizer_file_open(const char *option, const char *path, const struct weights *w, struct tokenizer **out,
                         struct error *err);
+
+/* tokenizer_vocab.c: vocab.txt, with tokenizer_config.json (may be NULL) beside it. */
+int tokenizer_from_vocab(const struct buf *text, const json_t *config, struct tokenizer **out,
+                         struct error *err);
 
 /* Every token has a row of the embedding; more rows than tokens are padding. t: markers that no text is made
  * of may be without; NULL: none may. what: what has the tokens, for messages. */

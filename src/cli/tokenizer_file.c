@@ -19,7 +19,8 @@
 /* tokenizer_config.json, with the special tokens that only special_tokens_map.json has. NULL if there is
  * neither. */
 static int read_config(const char *folder, json_t **out, struct error *err) {
-    static const char *const tokens[] = {"bos_token", "eos_token"};
+    static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "cls_token",
+                                         "sep_token", "pad_token", "mask_token"};
     json_t *map = NULL;
     int rc = folder_json(folder, "tokenizer_config.json", out, err);
     if (!rc) rc = folder_json(folder, "special_tokens_map.json", &map, err);
@@ -90,27 +91,41 @@ static bool ends_with(const char *s, const char *end) {
     return n >= n_end && !strcmp(s + n - n_end, end);
 }
 
+/* What a folder may hold, in the order in which it is looked for. */
+static const char *const NAMES[] = {"tokenizer.json", "tokenizer.model", "vocab.txt"};
+
+static int find_in_folder(const char *folder, char **file, struct error *err) {
+    static const char *const others[] = {"sentencepiece.bpe.model", "vocab.json", "spiece.model"};
+    const char *found = NULL;
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        if (asprintf(file, "%s/%s", folder, NAMES[i]) < 0) *file = NULL;
+        if (!*file) return error_set(err, QUIRE_ENOMEM, "out of memory");
+        if (is_file(*file)) return 0;
+        free(*file);
+        *file = NULL;
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others && !found; i++) {
+        char *path = NULL;
+        if (asprintf(&path, "%s/%s", folder, others[i]) < 0) path = NULL;
+        if (path && is_file(path)) found = others[i];
+        free(path);
+    }
+    return error_set(err, QUIRE_ENOTFOUND,
+                     "%s: there is no tokenizer: none of tokenizer.json, tokenizer.model, vocab.txt%s%s%s",
+                     folder, found ? "; of " : "", found ? found : "",
+                     found ? " transformers makes a tokenizer.json (AutoTokenizer, save_pretrained)" : "");
+}
+
 /* The file and the folder that it is in; both malloc'd. */
 static int find_files(const char *path, char **file, char **folder, struct error *err) {
     struct stat st;
     const char *slash = strrchr(path, '/');
     if (!stat(path, &st) && S_ISDIR(st.st_mode)) {
         *folder = strdup(path);
-        if (asprintf(file, "%s/tokenizer.json", path) < 0) *file = NULL;
-        if (*file && !is_file(*file)) {
-            char *model = NULL;
-            if (asprintf(&model, "%s/tokenizer.model", path) < 0) model = NULL;
-            if (model && is_file(model)) {
-                free(*file);
-                *file = model;
-            } else {
-                free(model);
-            }
-        }
-    } else {
-        *file = strdup(path);
-        *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+        return *folder ? find_in_folder(path, file, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
     }
+    *file = strdup(path);
+    *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
     return *file && *folder ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory");
 }
 
@@ -121,6 +136,7 @@ int tokenizer_file_open(const char *option, const char *path, const struct weigh
     json_t *config = NULL;
     bool read = false;
     int rc = find_files(path, &file, &folder, err);
+    if (rc == QUIRE_ENOTFOUND && option) error_prefix(err, "%s", option);
     if (!rc) rc = file_read(option, file, MAX_TOKENIZER_MIB, &text, err);
     if (!rc) {
         read = true;
@@ -128,6 +144,7 @@ int tokenizer_file_open(const char *option, const char *path, const struct weigh
     }
     if (!rc)
         rc = ends_with(file, ".model") ? from_sentencepiece(&text, config, out, err)
+             : ends_with(file, ".txt") ? tokenizer_from_vocab(&text, config, out, err)
                                        : from_json(&text, config, out, err);
     if (!rc) rc = vocabulary_check(w, "the tokenizer", tokenizer_n_vocab(*out), *out, err);
     if (rc && read) error_prefix(err, "%s%s%s", option ? option : "", option ? " " : "", path);

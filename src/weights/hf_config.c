@@ -238,7 +238,7 @@ static void rename_keys(struct hf_reader *r) {
     if (a && !(r->aliased = json_object())) hf_no_memory(r);
     for (; a && a->theirs && !r->rc; a++) {
         json_t *v = json_object_get(r->top, a->theirs);
-        if (!v || json_object_get(r->top, a->name)) continue;
+        if (!v || hf_get(r->top, a->name)) continue;
         if (json_object_set(r->top, a->name, v) || json_object_set(r->aliased, a->theirs, v)) hf_no_memory(r);
         json_object_del(r->top, a->theirs);
     }
@@ -259,8 +259,7 @@ void hf_read_config(struct hf_reader *r) {
     hf_put_str(r, ".general.architecture", "architectures", r->family->family);
     for (size_t i = 0; (k = hf_key_at(r->family, i)) && !r->rc; i++) read_key(r, k);
     size_t n_layers = (size_t)hf_size(r, r->config, "num_hidden_layers", 1, HF_MAX_LAYERS, 0);
-    if (!r->rc && !n_layers)
-        hf_fail(r, QUIRE_EFORMAT, "num_hidden_layers is missing");
+    if (!r->rc && !n_layers) hf_fail(r, QUIRE_EFORMAT, "num_hidden_layers is missing");
     if (r->rc) return;
     if (!r->family->encoder) {
         read_decoder(r, n_layers);

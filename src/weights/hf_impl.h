@@ -50,11 +50,11 @@ struct hf_family {
     size_t n_keys;
     const struct hf_alias *aliases; /* ended by NULL; or NULL */
     const struct hf_names *names;   /* of its tensors, or NULL: as others of its kind */
-    enum hf_windows windows;  /* where layer_types is left out */
-    size_t window_period;     /* 0: layer_types must say */
-    bool window_switch;       /* windows only if use_sliding_window */
-    bool tied;                /* tie_word_embeddings where it is left out */
-    bool norms_plus_one;      /* norms are stored less 1 */
+    enum hf_windows windows;        /* where layer_types is left out */
+    size_t window_period;           /* 0: layer_types must say */
+    bool window_switch;             /* windows only if use_sliding_window */
+    bool tied;                      /* tie_word_embeddings where it is left out */
+    bool norms_plus_one;            /* norms are stored less 1 */
     bool post_attention_norm; /* post_attention_layernorm follows attention; elsewhere it precedes what comes
                                  next */
     bool own_window_rope;     /* layers with windows have a rotation of their own */
@@ -70,7 +70,7 @@ struct hf_family {
 
 const struct hf_family *hf_family(const char *architecture, const char *model_type);
 void hf_family_names(char *out, size_t size); /* "Llama, ...", for messages */
-#define HF_NAMES_BYTES 384
+#define HF_NAMES_BYTES 448
 const struct hf_key *hf_key(const struct hf_family *family, const char *name); /* NULL: unknown */
 /* Key i of those that apply; NULL at the end. */
 const struct hf_key *hf_key_at(const struct hf_family *family, size_t i);

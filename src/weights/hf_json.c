@@ -133,8 +133,7 @@ bool hf_flag(struct hf_reader *r, const json_t *object, const char *name, bool p
 static bool add_label(struct hf_reader *r, const char *key, const char *name) {
     struct weights *w = r->w;
     char text[128];
-    int n = snprintf(text, sizeof text, "%s: %s", r->file ? r->file : "config.json",
-                     hf_spelling(r, name));
+    int n = snprintf(text, sizeof text, "%s: %s", r->file ? r->file : "config.json", hf_spelling(r, name));
     const char *label = arena_strndup(&w->arena, text, size_min((size_t)n, sizeof text - 1));
     if (!label) return false;
     if (w->n_labels % 32 == 0) {

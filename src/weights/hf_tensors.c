@@ -100,9 +100,9 @@ static const char *of_head(const struct hf_family *f, const char *name, char buf
 /* What the reference makes no use of: of encoders the parts for training, and lists of numbers. */
 static bool is_left_out(const struct hf_family *f, const char *name) {
     static const char *const others[] = {"vision_tower.", "multi_modal_projector."};
-    static const char *const of_encoder[] = {"embeddings.position_ids", "embeddings.token_type_ids",
-                                             "pooler.", "cls.", "lm_head.",
-                                             "vocab_transform.", "vocab_layer_norm.", "vocab_projector."};
+    static const char *const of_encoder[] = {
+        "embeddings.position_ids", "embeddings.token_type_ids", "pooler.",         "cls.", "lm_head.",
+        "vocab_transform.",        "vocab_layer_norm.",         "vocab_projector."};
     char buf[NAME_BYTES];
     const char *end = strrchr(name, '.');
     if (f->encoder) {

@@ -12,6 +12,7 @@ import pytest
 from conftest import make_model
 from encoders import CONTEXT, WIDTH, encoder_file, sentence_files, write_folder
 from harness import Server, run
+from tokenizers import BertWordPieceTokenizer
 
 TEXTS = ["the cat sat on the mat", "Dogs!", "", "the sky is blue, the cat is red", "zzz 99 é 中 x"]
 DOCUMENTS = ["the sky is blue", "a red cat", "the dog sat on the mat"]
@@ -106,7 +107,10 @@ def test_refused_configs(tmp_path):
     for i, (keys, says) in enumerate([
         ({"hidden_act": "gelu_new"}, "hidden_act = \"gelu_new\""), ({"is_decoder": True}, "is_decoder = true"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"), ({"type_vocab_size": 3}, "type_vocab_size is 3"),
-        ({"rope_theta": 1e4}, "rope_theta: not known"), ({"architectures": ["DistilBertModel"]}, "SmolLM3, GptOss, Bert, Roberta, XLMRoberta"),
+        ({"rope_theta": 1e4}, "rope_theta: not known"),
+        ({"architectures": ["ModernBertModel"]}, "GptOss, Bert, Roberta, XLMRoberta, Camembert, DistilBert, NomicBert"),
+        ({"architectures": ["DistilBertModel"], "activation": "relu", "hidden_act": None, "type_vocab_size": None},
+         "activation = \"relu\""),
         ({"max_position_embeddings": 64}, "embeddings.position_embeddings.weight: shape"),
         ({"model_type": "roberta", "architectures": ["RobertaModel"], "max_position_embeddings": 1}, "max_position_embeddings = 1"),
     ]):
@@ -114,6 +118,50 @@ def test_refused_configs(tmp_path):
     function = {"activation_fn": "mine.Softmax"}
     refused(write_folder(cross, tmp_path / "head", sentence_transformers=function), "config.json", "activation_fn", "Identity")
     refused(write_folder(cross, tmp_path / "body", architectures=["BertModel"]), "classifier.")
+
+
+WORDS = ["Hello, world! It's 3.14.", "CAFÉ naïve Ünï", "数据 mixed中文words", "[MASK] a [CLS] b", "tab\there\u00a0nbsp\u200bzwsp\x00\x07", "a" * 101]
+
+
+@pytest.mark.parametrize("said", [None, {"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}])
+def test_vocab_txt(said, tmp_path):
+    """Only vocab.txt: the ids of `tokenizers`' own BERT tokenizer, and the vectors that they have."""
+    encoder, _ = encoder_file("bert")
+    write_folder(encoder, tmp_path, {**sentence_files(), **({"tokenizer_config.json": said} if said else {})})
+    pieces = sorted(encoder.tokenizer.get_vocab().items(), key=lambda piece: piece[1])
+    (tmp_path / "vocab.txt").write_text("".join(piece + "\n" for piece, _ in pieces))
+    (tmp_path / "tokenizer.json").unlink()
+    said = said or {}
+    lower = said.get("do_lower_case", True)
+    reference = BertWordPieceTokenizer(str(tmp_path / "vocab.txt"), lowercase=lower, strip_accents=said.get("strip_accents", lower),
+                                       handle_chinese_chars=said.get("tokenize_chinese_chars", True))
+    with Server(tmp_path, "--dtype", "float32") as server:
+        for text in [*TEXTS, *WORDS]:
+            ids = reference.encode(text).ids
+            assert server.post("/tokenize", {"prompt": text}).json()["tokens"] == ids, text
+            back = server.post("/detokenize", {"tokens": ids}).json()["prompt"]
+            assert back == reference.decode(ids), text
+        assert np.abs(embed(server, TEXTS)[0] - encoder.vector(reference.encode(TEXTS[0]).ids)).max() < 1e-5
+
+
+def test_vocab_txt_refused(tmp_path):
+    encoder, _ = encoder_file("bert")
+    write_folder(encoder, tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    refused(tmp_path, "there is no tokenizer", "tokenizer.json", "vocab.txt")
+    (tmp_path / "sentencepiece.bpe.model").write_text("x")
+    refused(tmp_path, "sentencepiece.bpe.model", "tokenizer.json")
+    rows = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"]
+    for lines, says in ((rows[:2] + rows[3:], 'no line "[CLS]", which cls_token is'), (rows + ["a"], 'line 6, "a", is there twice'),
+                        (["x\0y"], "line 1 holds a NUL"), ([], "empty")):
+        (tmp_path / "vocab.txt").write_text("\n".join(lines))
+        refused(tmp_path, "vocab.txt", says)
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
+    refused(tmp_path, "line 2 is not UTF-8")
+    (tmp_path / "vocab.txt").write_text("\n".join(rows))
+    for key, value in (("do_basic_tokenize", False), ("do_lower_case", "yes"), ("added_tokens_decoder", {"x": {"content": "y"}})):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({key: value}))
+        refused(tmp_path, "tokenizer_config.json", key)
 
 
 def test_decoders_without_output(tmp_path):
