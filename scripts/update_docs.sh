@@ -18,4 +18,5 @@ PYTHON
 insert docs/api.md api "$("$binary" serve --help-api)"
 insert docs/flags.md flags "$("$binary" serve --help-markdown)"
 insert docs/bench.md bench-serve "$("$binary" bench serve --help-markdown)"
+insert docs/bench.md bench-ablation "$("$binary" bench ablation --help-markdown)"
 insert docs/bench.md bench-compare "$("$binary" bench compare --help-markdown)"

@@ -93,6 +93,7 @@ static const struct benchmark {
 } benchmarks[] = {
     {"kernels", bench_kernels_command, "what this machine can do at most, and every kernel beside it"},
     {"serve", bench_serve_command, "load on a server of OpenAI's API: latency, throughput, cost"},
+    {"ablation", bench_ablation_command, "what each step of serving gives: a server for each row"},
     {"compare", bench_compare_command, "measurements of `serve` beside each other"},
 };
 #define N_BENCHMARKS (sizeof benchmarks / sizeof *benchmarks)

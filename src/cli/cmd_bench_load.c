@@ -126,13 +126,18 @@ static void on_interrupt(int signal) {
     interrupted = 1;
 }
 
-static int run_serve(struct load_options *o, struct error *err) {
+const volatile int *bench_catch_interrupts(void) {
     struct sigaction action = {.sa_handler = on_interrupt}, ignore = {.sa_handler = SIG_IGN};
-    bool measured = false;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
-    return load_serve(o, &interrupted, stdout, &measured, err);
+    return &interrupted;
+}
+
+static int run_serve(struct load_options *o, struct error *err) {
+    bool measured = false;
+    return load_serve(o, bench_catch_interrupts(), stdout, &measured, err);
 }
 
 int bench_serve_command(int argc, char **argv) {

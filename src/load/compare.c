@@ -19,6 +19,9 @@ const struct compared_metric compared_metrics[] = {
     {"E2E P95", "ms", {"e2e_ms", "p95"}, "e2e_ms", 0.95, WISH_LOW, 1},
     {"output", "tok/s", {"output_tokens_per_s"}, NULL, 0, WISH_HIGH, 1},
     {"total", "tok/s", {"total_tokens_per_s"}, NULL, 0, WISH_HIGH, 1},
+    {"useful", "tok/s", {"useful_tokens_per_s"}, NULL, 0, WISH_HIGH, 1},
+    {"tokens", "/s", {"tokens_per_s"}, NULL, 0, WISH_HIGH, 1},
+    {"outside the model", "%", {"outside_share"}, NULL, 0, WISH_LOW, 100},
     {"requests", "/s", {"requests_per_s"}, NULL, 0, WISH_HIGH, 1},
     {"within SLO", "%", {"good_share"}, NULL, 0, WISH_HIGH, 100},
     {"GPU in use", "%", {"machine", "gpu_utilization", "mean"}, NULL, 0, WISH_NONE, 100},
@@ -27,9 +30,17 @@ const struct compared_metric compared_metrics[] = {
     {"prefix hits", "%", {"server", "prefix_hit_rate"}, NULL, 0, WISH_NONE, 100},
     {"cost of 1M output", "", {"cost_per_1m_output"}, NULL, 0, WISH_LOW, 1},
     {"cost of 1M in all", "", {"cost_per_1m_total"}, NULL, 0, WISH_LOW, 1},
+    {"cost of 1M useful", "", {"cost_per_1m_useful"}, NULL, 0, WISH_LOW, 1},
     {"energy", "J/token", {"joules_per_token"}, NULL, 0, WISH_LOW, 1},
     {0},
 };
+
+static bool is_known(const char *format) {
+    static const char *const formats[] = {"quire-bench-serve", "quire-bench-engine", "quire-bench-ablation"};
+    for (size_t i = 0; format && i < sizeof formats / sizeof *formats; i++)
+        if (!strcmp(format, formats[i])) return true;
+    return false;
+}
 
 int measurement_read(const char *path, struct measurement *m, struct error *err) {
     struct buf data = BUF_INIT;
@@ -44,8 +55,11 @@ int measurement_read(const char *path, struct measurement *m, struct error *err)
     }
     const char *format = json_string_value(json_object_get(m->root, "format"));
     json_int_t version = json_integer_value(json_object_get(m->root, "version"));
-    if (!format || strcmp(format, "quire-bench-serve") != 0)
-        rc = error_set(err, QUIRE_EFORMAT, "%.200s is no measurement of `quire bench serve --json`", path);
+    if (!is_known(format))
+        rc = error_set(
+            err, QUIRE_EFORMAT,
+            "%.200s is no measurement of `quire bench serve`, `engine` or `ablation` (--json)%s%.60s", path,
+            format ? ": its format is " : "", format ? format : "");
     else if (version != 1)
         rc = error_set(err, QUIRE_EUNSUPPORTED, "%.200s has version %lld of the format; 1 can be read", path,
                        (long long)version);
@@ -53,6 +67,7 @@ int measurement_read(const char *path, struct measurement *m, struct error *err)
         rc = error_set(err, QUIRE_EFORMAT, "%.200s has no \"points\"", path);
     const char *label = json_string_value(json_object_get(m->root, "label"));
     m->label = label ? label : path;
+    m->format = format;
 out:
     if (rc) {
         json_decref(m->root);

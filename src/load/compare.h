@@ -25,7 +25,7 @@ struct compared_metric {
 extern const struct compared_metric compared_metrics[]; /* ended by a NULL name */
 
 struct measurement {
-    const char *path, *label;
+    const char *path, *label, *format;
     json_t *root;
 };
 

@@ -168,7 +168,12 @@ int load_compare(const char *const *paths, size_t n, const char *json, FILE *out
         return error_set(err, QUIRE_EINVAL, "%zu files are to be compared, at most %d can be", n,
                          COMPARE_MAX);
     int rc = file_open_result("--json", json, &file, err);
-    for (size_t i = 0; i < n && !rc; i++) rc = measurement_read(paths[i], &all[i], err);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = measurement_read(paths[i], &all[i], err);
+        if (!rc && strcmp(all[i].format, all[0].format) != 0)
+            rc = error_set(err, QUIRE_EINVAL, "%.150s is a %s, %.150s a %s: they have nothing in common",
+                           paths[0], all[0].format, paths[i], all[i].format);
+    }
     json_out_init(&c.j, &text);
     if (!rc) rc = compare_all(&c, err);
     if (!rc && file) {

@@ -16,6 +16,7 @@ static int run_point(struct plan *p, size_t i, size_t repeat, const volatile int
              (long long)o->repeat);
     struct run_config c = {.target = &p->target,
                            .spec = &k->spec,
+                           .second = k->second.name ? &k->second : NULL,
                            .items = p->items.n ? &p->items : NULL,
                            .arrival = k->arrival,
                            .concurrency = k->concurrency,
@@ -23,7 +24,7 @@ static int run_point(struct plan *p, size_t i, size_t repeat, const volatile int
                            .n_sessions = k->n_sessions,
                            .duration_s = k->duration_s,
                            .warmup = (size_t)o->warmup,
-                           .salt = 1 + i + POINTS_MAX * repeat,
+                           .salt = k->salt ? k->salt : 1 + i + POINTS_MAX * repeat,
                            .time_scale = o->time_scale,
                            .interval_s = o->interval_s,
                            .http = p->tc.http,
@@ -49,6 +50,13 @@ static void sum_up(struct plan *p, struct point *k) {
     for (size_t r = 0; r < k->n_runs; r++) summarize(&k->runs[r], 1, &p->slo, p->price, open, &k->repeats[r]);
 }
 
+int plan_run(struct plan *p, size_t point, size_t repeat, const volatile int *interrupted,
+             struct error *err) {
+    int rc = run_point(p, point, repeat, interrupted, err);
+    sum_up(p, &p->points[point]);
+    return rc;
+}
+
 /* Repeats go round the points, so that a disturbance does not fall on one of them alone. */
 static int measure(struct plan *p, const volatile int *interrupted, FILE *out, struct error *err) {
     size_t repeats = (size_t)p->o->repeat;
@@ -60,8 +68,7 @@ static int measure(struct plan *p, const volatile int *interrupted, FILE *out, s
     }
     for (size_t r = 0; r < repeats && !rc && !*p->ended; r++)
         for (size_t i = 0; i < p->n_points && !rc && !*p->ended; i++) {
-            rc = run_point(p, i, r, interrupted, err);
-            sum_up(p, &p->points[i]);
+            rc = plan_run(p, i, r, interrupted, err);
             if (out && (r + 1 == repeats || rc || *p->ended)) report_point(p, &p->points[i], out);
         }
     return rc;

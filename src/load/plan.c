@@ -208,6 +208,12 @@ static int check_context(const struct plan *p, const struct workload_spec *s, st
                      (unsigned long long)need, (unsigned long long)have, hint);
 }
 
+int plan_spec(const struct plan *p, const char *workload, uint32_t input, uint32_t output,
+              struct workload_spec *s, struct error *err) {
+    int rc = make_spec(p, workload, input, output, s, err);
+    return rc ? rc : check_context(p, s, err);
+}
+
 /* ---- points ---- */
 
 static int add_point(struct plan *p, const struct workload_spec *s, struct arrival arrival,

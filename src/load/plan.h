@@ -10,8 +10,9 @@
 #define POINTS_MAX 64
 
 struct point {
-    char title[80]; /* "random 512/128, 8 streams" */
-    struct workload_spec spec;
+    char title[80];                    /* "random 512/128, 8 streams" */
+    struct workload_spec spec, second; /* second: of every second session, if it has a name */
+    uint64_t salt;                     /* of the content; 0: by the point's place */
     struct arrival arrival;
     size_t concurrency, max_active;
     uint64_t n_sessions;
@@ -54,6 +55,9 @@ struct plan {
 int plan_options(const struct load_options *o, struct plan *p, struct error *err);
 /* Asks the server, reads the file, makes the points and checks them against the model's context. */
 int plan_points(struct plan *p, struct error *err);
+/* A workload by its name, scaled, that the model's context holds; lengths of 0 are its own. */
+int plan_spec(const struct plan *p, const char *workload, uint32_t input, uint32_t output,
+              struct workload_spec *s, struct error *err);
 void plan_free(struct plan *p);
 
 /* ---- measure.c ---- */
@@ -65,6 +69,8 @@ int plan_measure(struct plan *p, const volatile int *interrupted, FILE *out, str
 bool plan_measured(const struct plan *p); /* whether there is anything to report */
 /* QUIRE_EIO, with the point's name and what it was told, when a point got nothing but failures. */
 int plan_check_answers(const struct plan *p, struct error *err);
+/* One run of one point, and the point's summaries. runs and repeats have room for it. */
+int plan_run(struct plan *p, size_t point, size_t repeat, const volatile int *interrupted, struct error *err);
 
 /* ---- suites.c ---- */
 

@@ -79,6 +79,7 @@ void report_json_summary(struct json_out *j, const struct plan *p, const struct 
     json_number_or_null(j, "good_requests_per_s", slo, s->good_per_s);
     json_number_or_null(j, "good_share", slo, s->good_share);
     json_number(j, "useful_tokens_per_s", s->useful_per_s);
+    json_number_or_null(j, "useful_tokens_per_cpu_s", s->useful_per_cpu_s > 0, s->useful_per_cpu_s);
     stat(j, "ttft_ms", &s->ms[LATENCY_TTFT]);
     stat(j, "tpot_ms", &s->ms[LATENCY_TPOT]);
     stat(j, "itl_ms", &s->ms[LATENCY_ITL]);

@@ -227,6 +227,8 @@ void summarize(const struct run *runs, size_t n, const struct slo *slo, double p
         s->useful_per_s = s->useful_tokens / d;
         s->client_cpu = cpu / d;
     }
+    if (s->server_cpu_s.known && s->server_cpu_s.value > 0)
+        s->useful_per_cpu_s = s->useful_tokens / s->server_cpu_s.value;
     if (s->n_requests) s->good_share = (double)s->n_good / (double)s->n_requests;
     if (open_loop && s->sending_s > 0)
         s->offered_per_s = (double)(s->n_requests + s->n_canceled + s->n_unsent) / s->sending_s;

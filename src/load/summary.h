@@ -45,7 +45,7 @@ struct summary {
     struct total joules;
     const char *joules_from; /* what measured them */
     double joules_per_output, joules_per_token;
-    double useful_per_s;
+    double useful_per_s, useful_per_cpu_s;       /* the latter of the server's processor time; 0: not told */
     double cost_output, cost_total, cost_useful; /* of a million tokens; 0 without a price or tokens */
     bool generator_bound;
     char saturated[240]; /* why it counts as over-saturated; else empty */

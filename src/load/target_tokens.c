@@ -250,7 +250,7 @@ int target_learn_tokens(const struct target_config *config, struct target *t, bo
     if (t->n_words < POOL_MIN) t->n_words = 0;
     if (t->n_ids && !chat) /* refused by some servers, and no fault then */
         t->takes_ids = !learn_added(config, t, SHAPE_IDS, &t->id_prompt, NULL) && t->id_prompt.known;
-    if (!t->n_words && !t->takes_ids)
+    if (!t->n_words && (chat || !t->takes_ids)) /* messages are made of words */
         return error_set(
             err, QUIRE_EUNSUPPORTED,
             "prompts of exact length cannot be made: fewer than %d of the words that are tried are "
