@@ -227,6 +227,7 @@ struct backend_cpu_options {
     size_t max_vocab;                              /* for sampling scratch */
     size_t max_experts, max_experts_used;          /* 0 = none */
     size_t max_expert_width;                       /* rows of an expert's gate */
+    bool sizes_only; /* without scratch and threads, to ask matrix_bytes and kv_page_bytes */
 };
 int backend_cpu_open(const struct backend_cpu_options *options, struct backend **out, struct error *err);
 /* Scratch memory it holds for these options (part of the memory plan). */

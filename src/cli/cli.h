@@ -21,6 +21,7 @@ int cmd_run(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_pull(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 
@@ -68,6 +69,12 @@ struct engine_options {
 /* Writes the rows into table and returns how many there are. */
 size_t engine_option_rows(struct option *table, size_t at);
 #define ENGINE_OPTION_ROWS 23
+/* Likewise of commands that make vectors, too. */
+size_t vector_option_rows(struct option *table, size_t at);
+#define VECTOR_OPTION_ROWS 3
+
+/* What the options ask of an engine for these weights; the text side and callbacks are left empty. */
+void engine_config_of(const struct engine_options *o, const struct weights *w, struct quire_config *out);
 
 /* ---- tokenizer_file.c ---- */
 

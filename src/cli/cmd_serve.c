@@ -29,19 +29,9 @@ static const struct option own_rows[] = {
      "Options as `name: value` lines; flags win over it."},
     {"model", OPTION_STRING, AT(model), "Server", "MODEL", NULL, 0, 0, NULL, NULL,
      "The model, if not given as an argument."},
-    {"runner", OPTION_CHOICE, AT(engine.runner), "Vectors", "RUNNER", "auto", 0, 0, "auto|generate|pooling",
-     NULL,
-     "What to open the model for: text, or vectors and scores; auto is pooling for encoders, for models "
-     "that name a pooling type and for decoders without an output matrix."},
     {"task", OPTION_CHOICE, AT(task), "Vectors", "TASK", "auto", 0, 0,
      "auto|generate|embed|embedding|score|classify", NULL,
      "Older spelling of --runner: all but auto and generate are pooling."},
-    {"pooling-type", OPTION_CHOICE, AT(engine.pooling_type), "Vectors", "TYPE", "auto", 0, 0,
-     "auto|mean|cls|last|rank", NULL,
-     "How the tokens' vectors become one; rank scores pairs with a cross-encoder's head. auto is what the "
-     "file says, else rank with a head, cls for other encoders and last for decoders."},
-    {"matryoshka", OPTION_BOOL, AT(engine.matryoshka), "Vectors", NULL, "false", 0, 0, NULL, NULL,
-     "The model's vectors may be cut: requests may ask for fewer dimensions."},
     {"host", OPTION_STRING, AT(host), "Server", "ADDRESS", "127.0.0.1", 0, 0, NULL, NULL,
      "Address or name to listen on; 0.0.0.0 or :: for all of IPv4 or IPv6."},
     {"port", OPTION_INT, AT(port), "Server", "N", "8000", 0, 65535, NULL, NULL,
@@ -299,8 +289,9 @@ int cmd_serve(int argc, char **argv) {
     uint64_t start_us = clock_us();
     if (argc == 2 && !strcmp(argv[1], "--help-api")) return print_api();
     struct serve_options o = {0};
-    struct option table[N_OWN_ROWS + ENGINE_OPTION_ROWS] = {0};
+    struct option table[N_OWN_ROWS + ENGINE_OPTION_ROWS + VECTOR_OPTION_ROWS] = {0};
     size_t n = engine_option_rows(table, AT(engine));
+    n += vector_option_rows(table + n, AT(engine));
     memcpy(table + n, own_rows, sizeof own_rows);
     struct options_state *state = NULL;
     struct error err = {0};

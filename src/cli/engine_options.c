@@ -66,3 +66,21 @@ size_t engine_option_rows(struct option *table, size_t at) {
     memcpy(table, rows, n * sizeof *table);
     return n;
 }
+
+size_t vector_option_rows(struct option *table, size_t at) {
+    const struct option rows[VECTOR_OPTION_ROWS] = {
+        {"runner", OPTION_CHOICE, ENGINE_OPTION(runner), "Vectors", "RUNNER", "auto", 0, 0,
+         "auto|generate|pooling", NULL,
+         "What to open the model for: text, or vectors and scores; auto is pooling for encoders, for models "
+         "that name a pooling type and for decoders without an output matrix."},
+        {"pooling-type", OPTION_CHOICE, ENGINE_OPTION(pooling_type), "Vectors", "TYPE", "auto", 0, 0,
+         "auto|mean|cls|last|rank", NULL,
+         "How the tokens' vectors become one; rank scores pairs with a cross-encoder's head. auto is what "
+         "the "
+         "file says, else rank with a head, cls for other encoders and last for decoders."},
+        {"matryoshka", OPTION_BOOL, ENGINE_OPTION(matryoshka), "Vectors", NULL, "false", 0, 0, NULL, NULL,
+         "The model's vectors may be cut: requests may ask for fewer dimensions."},
+    };
+    memcpy(table, rows, sizeof rows);
+    return VECTOR_OPTION_ROWS;
+}

@@ -19,6 +19,7 @@ static const struct command commands[] = {
     {"chat", cmd_chat, "a conversation on the terminal, with a model or a server"},
     {"pull", cmd_pull, "fetch a model into the cache, by a known name or its id on a hub"},
     {"inspect", cmd_inspect, "what is in a model file, and whether it is whole"},
+    {"plan", cmd_plan, "what a model needs, before anything is started"},
     {"bench", cmd_bench, "measure this machine, or any server under load"},
     {"eval", cmd_eval, "measure how good a model's answers are"},
 };

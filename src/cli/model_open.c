@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,40 +269,45 @@ static enum quire_pooling pooling_of(const char *name) {
     return QUIRE_POOLING_NONE;
 }
 
+void engine_config_of(const struct engine_options *o, const struct weights *w, struct quire_config *c) {
+    bool usual = !o->max_model_len && runner_of(o->runner) != QUIRE_RUNNER_GENERATE;
+    *c = (struct quire_config){.weights = w,
+                               .runner = runner_of(o->runner),
+                               .pooling = pooling_of(o->pooling_type),
+                               .matryoshka = o->matryoshka,
+                               .dtype = dtype_of(o->dtype),
+                               .max_model_len = usual ? weights_usual_tokens(w) : (size_t)o->max_model_len,
+                               .max_num_seqs = (size_t)o->max_num_seqs,
+                               .max_num_batched_tokens = (size_t)o->max_num_batched_tokens,
+                               .long_prefill_threshold = (size_t)o->long_prefill,
+                               .block_tokens = (size_t)o->block_size,
+                               .memory_share = o->memory_share,
+                               .kv_bytes = (uint64_t)o->kv_bytes,
+                               .max_queue = (size_t)o->max_queue,
+                               .n_threads = (size_t)o->threads,
+                               .prefix_caching = o->prefix_caching,
+                               .chunked_prefill = o->chunked_prefill,
+                               .policy = strcmp(o->policy, "priority") ? QUIRE_FCFS : QUIRE_PRIORITY,
+                               .static_batching = !strncmp(o->baseline_static, "batch", 5),
+                               .reserve_kv = strstr(o->baseline_static, "reserve") != NULL,
+                               .seed = (uint64_t)o->seed,
+                               .cache_secret = o->cache_secret,
+                               .cpu_limit = o->cpu};
+}
+
 static int open_engine(struct loaded_model *m, const struct engine_options *o, struct log *log,
                        struct error *err) {
     const char *shown = NULL;
-    bool usual = !o->max_model_len && runner_of(o->runner) != QUIRE_RUNNER_GENERATE;
-    struct quire_config c = {.weights = m->weights,
-                             .token_bytes = &m->token_bytes,
-                             .stop_tokens = m->stop_tokens,
-                             .n_stop_tokens = m->n_stop_tokens,
-                             .runner = runner_of(o->runner),
-                             .pooling = pooling_of(o->pooling_type),
-                             .matryoshka = o->matryoshka,
-                             .dtype = dtype_of(o->dtype),
-                             .max_model_len =
-                                 usual ? weights_usual_tokens(m->weights) : (size_t)o->max_model_len,
-                             .max_num_seqs = (size_t)o->max_num_seqs,
-                             .max_num_batched_tokens = (size_t)o->max_num_batched_tokens,
-                             .long_prefill_threshold = (size_t)o->long_prefill,
-                             .block_tokens = (size_t)o->block_size,
-                             .memory_share = o->memory_share,
-                             .kv_bytes = (uint64_t)o->kv_bytes,
-                             .max_queue = (size_t)o->max_queue,
-                             .n_threads = (size_t)o->threads,
-                             .prefix_caching = o->prefix_caching,
-                             .chunked_prefill = o->chunked_prefill,
-                             .policy = strcmp(o->policy, "priority") ? QUIRE_FCFS : QUIRE_PRIORITY,
-                             .static_batching = !strncmp(o->baseline_static, "batch", 5),
-                             .reserve_kv = strstr(o->baseline_static, "reserve") != NULL,
-                             .seed = (uint64_t)o->seed,
-                             .cache_secret = o->cache_secret,
-                             .cpu_limit = o->cpu,
-                             .log = log,
-                             .step_reader = o->step_reader,
-                             .progress = show_progress,
-                             .progress_ctx = &shown};
+    struct quire_config c;
+    engine_config_of(o, m->weights, &c);
+    c.token_bytes = &m->token_bytes;
+    c.stop_tokens = m->stop_tokens;
+    c.n_stop_tokens = m->n_stop_tokens;
+    c.log = log;
+    c.step_reader = o->step_reader;
+    c.progress = show_progress;
+    c.progress_ctx = &shown;
+    malloc_trim(0); /* what reading the tokenizer has left */
     return quire_open(&c, &m->engine, err);
 }
 

@@ -31,6 +31,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Bytes of what is decided besides KV. */
+struct plan_need {
+    uint64_t weights, activations, buffers, rest;
+    uint64_t taken;              /* the part that is taken already, so that `available` is without it */
+    uint64_t available, allowed; /* memory there is; the part of it that may be taken */
+    const char *limited_by;      /* what has no more */
+    uint64_t page_bytes;         /* of a KV page and its share of the buffers */
+    uint64_t room_pages;         /* that there is memory for, though fewer may be of use */
+    bool apart;                  /* a device's own memory: buffers are not in it */
+};
+
 /* What plan.c decides. */
 struct plan {
     size_t max_model_len, max_num_seqs, max_num_batched_tokens, block_tokens, max_live;
@@ -46,6 +57,20 @@ struct plan {
     struct backend_kv_layout layout;
     struct backend_cpu_options device;
     struct model_options model;
+    struct plan_need need;
+};
+
+/* Where an engine would run that is only planned (outlook.h). */
+struct plan_place {
+    uint64_t available_bytes; /* 0: as much as this machine has now */
+    uint64_t taken_bytes;     /* of available_bytes */
+    const char *name;         /* of what has them, for messages */
+    bool apart;               /* see plan_need */
+    uint64_t context_bytes;   /* apart: what the device's driver takes, in place of the rest */
+    /* A device that is asked for sizes only, and its scratch. */
+    int (*open)(void *ctx, const struct backend_cpu_options *o, struct backend **out, size_t *scratch_bytes,
+                struct error *err);
+    void *ctx;
 };
 
 /* A row of a step whose logits are wanted. */
@@ -111,8 +136,11 @@ struct quire_engine {
 /* ---- plan.c ---- */
 
 /* Checks the configuration and sizes everything; fills e->plan and the memory rows. Opens the backend on the
- * way, since sizes are its secret. */
-int plan_engine(struct quire_engine *e, const struct quire_config *c, struct error *err);
+ * way, since sizes are its secret. place NULL: here, to be run. */
+int plan_engine(struct quire_engine *e, const struct quire_config *c, const struct plan_place *place,
+                struct error *err);
+/* The longest sequence whose KV fits n_pages, at most max_model_len; 0: none. */
+size_t plan_longest(const struct quire_engine *e, size_t n_pages);
 size_t step_bytes(const struct plan *p, const struct model_spec *spec); /* of the arrays in struct step */
 
 /* ---- engine.c ---- */

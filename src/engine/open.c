@@ -197,7 +197,7 @@ static void load_progress(void *ctx, double done) {
 }
 
 static int open_parts(struct quire_engine *e, const struct quire_config *c, struct error *err) {
-    int rc = plan_engine(e, c, err);
+    int rc = plan_engine(e, c, NULL, err);
     if (rc) return rc;
     struct model_options o = e->plan.model;
     o.progress = load_progress;

@@ -17,10 +17,13 @@
 #define LOGIT_ROWS   64u
 #define LOGITS_BYTES (16u << 20)
 
-/* What the process takes besides the other rows and what it has taken already: stacks, connections, small
- * allocations and their fragmentation. */
-#define REST_BYTES   (16u << 20)
-#define QUEUED_BYTES 24576u /* a waiting request of usual size: pages of its arrays, body and connection */
+/* What the process takes besides the other rows: its program and libraries, stacks, connections, small
+ * allocations and their fragmentation; and of each token its spelling, its merge, and the indices of both. It
+ * follows from the model alone, so that it is the same before anything is started; tests hold what is
+ * resident against it. */
+#define REST_BYTES       (28u << 20)
+#define REST_TOKEN_BYTES 192u
+#define QUEUED_BYTES     24576u /* a waiting request of usual size: pages of its arrays, body and connection */
 
 /* ---- configuration --------------------------------------------------------------------------------------
  */
@@ -161,13 +164,8 @@ static void limit_chunk(struct quire_engine *e) {
 /* ---- memory ---------------------------------------------------------------------------------------------
  */
 
-struct need {
-    uint64_t weights, activations, buffers, rest,
-        resident; /* resident: the part of rest that is taken already */
-};
-
-static uint64_t fixed_bytes(const struct need *n) {
-    return n->weights + n->activations + n->buffers + n->rest;
+static uint64_t fixed_bytes(const struct plan_need *n) {
+    return n->weights + n->activations + (n->apart ? 0 : n->buffers) + n->rest;
 }
 
 static struct scheduler_options scheduler_options_of(struct quire_engine *e) {
@@ -209,9 +207,10 @@ static void describe_pool(const struct quire_engine *e, char *text, size_t size)
         snprintf(text + used, size - (size_t)used, "%zu tokens", n * p->block_tokens / e->cache.n_groups);
 }
 
-static void fill_rows(struct quire_engine *e, const struct quire_config *c, const struct need *n) {
+static void fill_rows(struct quire_engine *e, const struct quire_config *c) {
     char text[96];
     const struct plan *p = &e->plan;
+    const struct plan_need *n = &p->need;
     uint64_t kv = (uint64_t)p->n_pages * p->page_bytes;
     snprintf(text, sizeof text, "%zu tensors, file %.1f MiB", weights_n_tensors(c->weights),
              (double)weights_tensor_bytes(c->weights) / MIB);
@@ -223,14 +222,14 @@ static void fill_rows(struct quire_engine *e, const struct quire_config *c, cons
     set_row(e, 2, "activations", n->activations, text);
     snprintf(text, sizeof text, "%zu sequences, %zu tokens a step, %zu requests", p->max_num_seqs,
              p->max_num_batched_tokens, p->max_live);
-    set_row(e, 3, "buffers", n->buffers, text);
-    snprintf(text, sizeof text, "program, tokenizer, threads, connections");
-    set_row(e, 4, "rest", n->rest, text);
+    if (n->apart) snprintf(text, sizeof text, "in the host's memory: %.1f MiB", (double)n->buffers / MIB);
+    set_row(e, 3, "buffers", n->apart ? 0 : n->buffers, text);
+    set_row(e, 4, "rest", n->rest,
+            n->apart ? "the driver's context" : "program, tokenizer, threads, connections");
     set_row(e, 5, "total", fixed_bytes(n) + kv, "resident when all is in use");
 }
 
-/* The longest max-model-len whose KV fits n_pages. */
-static size_t longest_in(const struct quire_engine *e, size_t n_pages) {
+size_t plan_longest(const struct quire_engine *e, size_t n_pages) {
     size_t low = 0, high = e->plan.max_model_len;
     while (low < high) {
         size_t mid = low + (high - low + 1) / 2;
@@ -242,12 +241,13 @@ static size_t longest_in(const struct quire_engine *e, size_t n_pages) {
     return low;
 }
 
-static int too_large(const struct quire_engine *e, const struct quire_config *c, const struct need *n,
-                     const struct meminfo *m, uint64_t allowed, struct error *err) {
+static int too_large(const struct quire_engine *e, const struct quire_config *c, struct error *err) {
     const struct plan *p = &e->plan;
+    const struct plan_need *n = &p->need;
     size_t one = kv_peak_blocks(&e->cache, p->max_model_len) + 1;
-    uint64_t fixed = fixed_bytes(n) - n->resident, kv = (uint64_t)one * p->page_bytes, need = fixed + kv;
-    size_t fit = fixed < allowed ? longest_in(e, (size_t)((allowed - fixed) / p->page_bytes)) : 0;
+    uint64_t allowed = n->allowed, fixed = fixed_bytes(n) - n->taken, kv = (uint64_t)one * p->page_bytes,
+             need = fixed + kv;
+    size_t fit = plan_longest(e, (size_t)n->room_pages);
     if (fit >= 2)
         return error_param(
             err, QUIRE_ENOMEM, "max-model-len",
@@ -255,13 +255,13 @@ static int too_large(const struct quire_engine *e, const struct quire_config *c,
             "the %.1f MiB it may take (%g of what %s has available): use --max-model-len %zu or "
             "less, or raise --gpu-memory-utilization",
             p->max_model_len, (double)need / MIB, (double)(need - allowed) / MIB, (double)allowed / MIB,
-            c->memory_share, m->limited_by, fit);
+            c->memory_share, n->limited_by, fit);
     return error_param(
         err, QUIRE_ENOMEM, "gpu-memory-utilization",
         "the model needs %.1f MiB without KV, %.1f MiB more than the %.1f MiB it may take (%g of "
         "what %s has available): free memory, raise --gpu-memory-utilization or use a smaller model",
         (double)fixed / MIB, (double)(fixed > allowed ? fixed - allowed : need - allowed) / MIB,
-        (double)allowed / MIB, c->memory_share, m->limited_by);
+        (double)allowed / MIB, c->memory_share, n->limited_by);
 }
 
 /* The most pages that can be in use: those of full sequences, or where each is computed in one step those of
@@ -275,63 +275,86 @@ static size_t most_pages(const struct quire_engine *e) {
 }
 
 /* As many pages as the memory share leaves, no more than can be in use. */
-static int size_pool(struct quire_engine *e, const struct quire_config *c, struct need *n,
-                     const struct meminfo *m, struct error *err) {
+static int size_pool(struct quire_engine *e, const struct quire_config *c, struct error *err) {
     struct plan *p = &e->plan;
+    struct plan_need *n = &p->need;
     size_t one = kv_peak_blocks(&e->cache, p->max_model_len), most = most_pages(e);
-    uint64_t allowed = (uint64_t)((double)m->available_bytes * c->memory_share);
-    uint64_t fixed = fixed_bytes(n) - n->resident;
+    uint64_t fixed = fixed_bytes(n) - n->taken;
     /* The pool's own tables grow with it: a page costs its bytes and its share of them. */
-    uint64_t per_page = p->page_bytes + (buffer_bytes(e, most + 1) - n->buffers) / (most + 1) + 1;
-    uint64_t room = allowed > fixed ? (allowed - fixed) / per_page : 0;
-    if (room < one + 1) return too_large(e, c, n, m, allowed, err);
-    p->n_pages = (size_t)(room < most + 1 ? room : most + 1);
+    n->page_bytes = p->page_bytes;
+    if (!n->apart) n->page_bytes += (buffer_bytes(e, most + 1) - n->buffers) / (most + 1) + 1;
+    n->room_pages = n->allowed > fixed ? (n->allowed - fixed) / n->page_bytes : 0;
+    if (n->room_pages < one + 1) return too_large(e, c, err);
+    p->n_pages = (size_t)(n->room_pages < most + 1 ? n->room_pages : most + 1);
     return 0;
 }
 
-static int given_pool(struct quire_engine *e, const struct quire_config *c, struct need *n,
-                      const struct meminfo *m, struct error *err) {
+static int given_pool(struct quire_engine *e, const struct quire_config *c, struct error *err) {
     struct plan *p = &e->plan;
-    uint64_t pages = c->kv_bytes / p->page_bytes, fixed = fixed_bytes(n) - n->resident;
+    struct plan_need *n = &p->need;
+    uint64_t pages = c->kv_bytes / p->page_bytes, fixed = fixed_bytes(n) - n->taken;
+    n->page_bytes = p->page_bytes;
+    n->room_pages = pages;
     if (pages < 2 || pages > (uint64_t)1 << 31)
         return error_param(err, QUIRE_EINVAL, "kv-cache-memory-bytes",
                            "kv-cache-memory-bytes is %" PRIu64 ": at least %zu (two blocks) %s", c->kv_bytes,
                            2 * p->page_bytes,
                            pages < 2 ? "are needed" : "and fewer than 2^31 blocks are allowed");
-    if (fixed + c->kv_bytes > m->available_bytes)
+    if (fixed + c->kv_bytes > n->available)
         return error_param(
             err, QUIRE_ENOMEM, "kv-cache-memory-bytes",
             "KV of %.1f MiB and the rest of %.1f MiB are %.1f MiB more than %s has available: use "
             "--kv-cache-memory-bytes %" PRIu64 " or less",
             (double)c->kv_bytes / MIB, (double)fixed / MIB,
-            ((double)(fixed + c->kv_bytes) - (double)m->available_bytes) / MIB, m->limited_by,
-            m->available_bytes > fixed ? m->available_bytes - fixed : 0);
+            ((double)(fixed + c->kv_bytes) - (double)n->available) / MIB, n->limited_by,
+            n->available > fixed ? n->available - fixed : 0);
     p->n_pages = (size_t)pages;
     return 0;
 }
 
-static int plan_memory(struct quire_engine *e, const struct quire_config *c, struct error *err) {
-    struct plan *p = &e->plan;
+/* What there is, and what of it this process has. */
+static int read_memory(const struct plan_place *place, size_t scratch, struct plan_need *n,
+                       struct error *err) {
+    if (place && place->available_bytes) {
+        n->available = place->available_bytes;
+        n->limited_by = place->name;
+        n->taken = place->taken_bytes;
+        return 0;
+    }
     struct meminfo m;
+    if (meminfo_read("", &m))
+        return error_set(err, QUIRE_EIO, "cannot read from /proc/meminfo how much memory is available");
+    n->available = m.available_bytes;
+    n->limited_by = m.limited_by;
+    uint64_t resident = meminfo_resident_bytes(); /* the backend's scratch is in it */
+    n->taken = resident < n->rest + scratch ? resident : n->rest + scratch;
+    return 0;
+}
+
+static int plan_memory(struct quire_engine *e, const struct quire_config *c, const struct plan_place *place,
+                       size_t scratch, struct error *err) {
+    struct plan *p = &e->plan;
+    struct plan_need *n = &p->need;
     struct model_memory model;
     int rc = model_memory_plan(c->weights, &e->spec, e->backend, &p->model, &model, err);
     if (rc) return rc;
-    if (meminfo_read("", &m))
-        return error_set(err, QUIRE_EIO, "cannot read from /proc/meminfo how much memory is available");
-    size_t scratch = backend_cpu_scratch_bytes(&p->device);
-    struct need n = {.weights = model.weights_bytes, .activations = model.activation_bytes + scratch};
-    n.resident = meminfo_resident_bytes(); /* the backend's scratch is in it */
-    n.rest = (n.resident > scratch ? n.resident - scratch : 0) + REST_BYTES;
-    n.buffers = buffer_bytes(e, 2);
-    if (!n.buffers) return error_set(err, QUIRE_ELIMIT, "these limits need more memory than there can be");
-    rc = c->kv_bytes ? given_pool(e, c, &n, &m, err) : size_pool(e, c, &n, &m, err);
+    *n = (struct plan_need){.weights = model.weights_bytes,
+                            .activations = model.activation_bytes + scratch,
+                            .rest = REST_BYTES + (uint64_t)e->spec.n_vocab * REST_TOKEN_BYTES,
+                            .apart = place && place->apart};
+    if (n->apart) n->rest = place->context_bytes;
+    n->buffers = buffer_bytes(e, 2);
+    if (!n->buffers) return error_set(err, QUIRE_ELIMIT, "these limits need more memory than there can be");
+    if ((rc = read_memory(place, scratch, n, err))) return rc;
+    n->allowed = (uint64_t)((double)n->available * (c->kv_bytes ? 1.0 : c->memory_share));
+    rc = c->kv_bytes ? given_pool(e, c, err) : size_pool(e, c, err);
     if (rc) return rc;
     limit_chunk(e);
-    n.buffers = buffer_bytes(e, p->n_pages);
-    if (!n.buffers) return error_set(err, QUIRE_ELIMIT, "these limits need more memory than there can be");
+    n->buffers = buffer_bytes(e, p->n_pages);
+    if (!n->buffers) return error_set(err, QUIRE_ELIMIT, "these limits need more memory than there can be");
     p->first_pages = size_min(p->n_pages, kv_peak_blocks(&e->cache, p->max_model_len) + 1);
-    fill_rows(e, c, &n);
-    size_t fit = longest_in(e, p->n_pages);
+    fill_rows(e, c);
+    size_t fit = plan_longest(e, p->n_pages);
     if (fit < p->max_model_len && p->reserve_tokens)
         return error_param(
             err, QUIRE_EINVAL, "baseline-static",
@@ -345,8 +368,17 @@ static int plan_memory(struct quire_engine *e, const struct quire_config *c, str
     return 0;
 }
 
-int plan_engine(struct quire_engine *e, const struct quire_config *c, struct error *err) {
+static int open_device(const struct plan_place *place, const struct backend_cpu_options *o,
+                       struct backend **out, size_t *scratch, struct error *err) {
+    if (place) return place->open(place->ctx, o, out, scratch, err);
+    *scratch = backend_cpu_scratch_bytes(o);
+    return backend_cpu_open(o, out, err);
+}
+
+int plan_engine(struct quire_engine *e, const struct quire_config *c, const struct plan_place *place,
+                struct error *err) {
     struct plan *p = &e->plan;
+    size_t scratch;
     int rc = check_config(c, err);
     if (rc) return rc;
     if ((rc = model_spec_read(c->weights, &e->spec, err))) return rc;
@@ -358,7 +390,7 @@ int plan_engine(struct quire_engine *e, const struct quire_config *c, struct err
     p->device.n_threads = c->n_threads;
     p->device.isa_limit = c->cpu_limit;
     if (p->pooling) p->device.max_vocab = 0; /* nothing is sampled */
-    if ((rc = backend_cpu_open(&p->device, &e->backend, err))) return rc;
+    if ((rc = open_device(place, &p->device, &e->backend, &scratch, err))) return rc;
     p->max_logit_rows = size_min(p->max_logit_rows, e->backend->max_rows);
     p->model = (struct model_options){.dtype = dtype_of(c->dtype),
                                       .max_model_len = p->max_model_len,
@@ -372,5 +404,5 @@ int plan_engine(struct quire_engine *e, const struct quire_config *c, struct err
         return error_set(err, QUIRE_ELIMIT,
                          "device %s has no layout for KV blocks of %zu tokens and heads of %zu",
                          e->backend->name, p->block_tokens, e->spec.head_dim);
-    return plan_memory(e, c, err);
+    return plan_memory(e, c, place, scratch, err);
 }

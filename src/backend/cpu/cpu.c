@@ -212,6 +212,8 @@ int backend_cpu_open(const struct backend_cpu_options *o, struct backend **out, 
         .ops = &CPU_OPS, .name = "cpu", .path = k->name, .n_threads = n_threads, .max_rows = o->max_rows};
     int rc = 0;
     size_t span;
+    *out = &c->base;
+    if (o->sizes_only) return 0;
     c->scratch = memory_map(c->at.total_bytes, false);
     if (!c->scratch || !size_align_up(c->at.total_bytes, MEMORY_PAGE_BYTES, &span) ||
         memory_populate(c->scratch, span))
@@ -220,10 +222,9 @@ int backend_cpu_open(const struct backend_cpu_options *o, struct backend **out, 
     if (!rc) rc = pool_open(n_threads, &c->pool, err);
     if (rc) {
         cpu_close(&c->base);
-        return rc;
+        *out = NULL;
     }
-    *out = &c->base;
-    return 0;
+    return rc;
 }
 
 const char *backend_numerics(const struct backend *b) {

@@ -1,0 +1,125 @@
+/* docs/plan.md says what the fields are. */
+#include "plan/forecast.h"
+
+#include "base/json_out.h"
+#include "model/spec.h"
+
+#define FORMAT 1
+
+static void put_u64(struct json_out *j, const char *key, uint64_t v) {
+    json_out_key(j, key);
+    json_out_u64(j, v);
+}
+
+static void put_f64(struct json_out *j, const char *key, double v) {
+    json_out_key(j, key);
+    json_out_f64(j, v);
+}
+
+static void put_str(struct json_out *j, const char *key, const char *v) {
+    json_out_key(j, key);
+    json_out_str(j, v);
+}
+
+static void put_bool(struct json_out *j, const char *key, bool v) {
+    json_out_key(j, key);
+    json_out_bool(j, v);
+}
+
+static void put_model(struct json_out *j, const struct forecast_ask *ask, const struct forecast *f) {
+    const struct model_spec *s = &f->o.spec;
+    json_out_key(j, "model");
+    json_out_obj(j);
+    put_str(j, "name", ask->model);
+    put_str(j, "family", s->family);
+    put_u64(j, "layers", s->n_layers);
+    put_u64(j, "parameters", f->n_params);
+    put_u64(j, "active_parameters", f->n_params_used);
+    put_u64(j, "tensor_bytes", f->tensor_bytes);
+    put_u64(j, "context_length", s->context_len);
+    put_bool(j, "encoder", s->encoder);
+    json_out_obj_end(j);
+}
+
+static void put_machine(struct json_out *j, const struct forecast *f) {
+    const struct outlook *o = &f->o;
+    json_out_key(j, "machine");
+    json_out_obj(j);
+    put_str(j, "path", o->path);
+    put_u64(j, "threads", o->n_threads);
+    put_u64(j, "available_bytes", o->available_bytes);
+    put_u64(j, "allowed_bytes", o->allowed_bytes);
+    put_u64(j, "taken_bytes", o->taken_bytes);
+    put_str(j, "limited_by", o->limited_by);
+    json_out_obj_end(j);
+}
+
+static void put_kv(struct json_out *j, const struct forecast *f) {
+    const struct outlook *o = &f->o;
+    json_out_key(j, "kv");
+    json_out_obj(j);
+    json_out_key(j, "groups");
+    json_out_arr(j);
+    for (size_t g = 0; g < f->n_groups; g++) {
+        const struct forecast_group *group = &f->groups[g];
+        json_out_obj(j);
+        put_str(j, "kind", group->kind);
+        put_u64(j, "layers", group->n_layers);
+        put_u64(j, "heads", group->n_heads);
+        put_u64(j, "kv_heads", group->n_kv_heads);
+        put_u64(j, "head_dim", group->head_dim);
+        put_u64(j, "window", group->window);
+        put_u64(j, "bytes_per_token", group->token_bytes);
+        json_out_obj_end(j);
+    }
+    json_out_arr_end(j);
+    put_u64(j, "element_bytes", f->elem_bytes);
+    put_u64(j, "bytes_per_token", f->token_bytes);
+    put_u64(j, "block_tokens", o->block_tokens);
+    put_u64(j, "block_bytes", o->page_bytes);
+    put_u64(j, "blocks", o->n_blocks);
+    put_u64(j, "sequence_tokens", o->max_model_len);
+    put_u64(j, "sequence_blocks", outlook_blocks(o, o->max_model_len));
+    put_u64(j, "sequence_bytes", f->sequence_bytes);
+    json_out_obj_end(j);
+}
+
+/* The rows that serve reports; null where it would refuse to start. */
+static void put_memory(struct json_out *j, const struct forecast *f) {
+    const struct outlook *o = &f->o;
+    json_out_key(j, "memory");
+    if (f->refusal.code) {
+        json_out_null(j);
+        return;
+    }
+    json_out_obj(j);
+    for (size_t i = 0; i < QUIRE_MEMORY_ROWS; i++) put_u64(j, o->memory[i].name, o->memory[i].bytes);
+    json_out_obj_end(j);
+}
+
+static void put_fit(struct json_out *j, const struct forecast *f) {
+    json_out_key(j, "fit");
+    json_out_obj(j);
+    put_bool(j, "starts", !f->refusal.code);
+    put_str(j, "refusal", f->refusal.code ? f->refusal.text : NULL);
+    put_f64(j, "sequences", f->n_fit);
+    put_u64(j, "concurrency", f->concurrency);
+    put_bool(j, "all_fit", f->all_fit);
+    put_u64(j, "longest_tokens", f->longest);
+    put_u64(j, "wanted_kv_bytes", f->wanted_bytes);
+    json_out_obj_end(j);
+}
+
+void forecast_json(const struct forecast_ask *ask, const struct forecast *f, struct buf *out) {
+    struct json_out j;
+    json_out_init(&j, out);
+    json_out_obj(&j);
+    put_u64(&j, "format", FORMAT);
+    put_model(&j, ask, f);
+    put_machine(&j, f);
+    put_kv(&j, f);
+    put_memory(&j, f);
+    put_fit(&j, f);
+    json_out_obj_end(&j);
+    buf_putc(out, '\n');
+}

@@ -1,0 +1,110 @@
+#include "plan/forecast.h"
+
+#include "model/spec.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MIB       ((double)(1 << 20))
+#define GIB       ((double)(1 << 30))
+#define BAR_WIDTH 40
+
+/* "22.5 KiB", four digits at most. */
+static void put_bytes(struct buf *out, double bytes) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    size_t u = 0;
+    while (bytes >= 1024 && u + 1 < sizeof units / sizeof *units) {
+        bytes /= 1024;
+        u++;
+    }
+    buf_printf(out, bytes == floor(bytes) || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
+}
+
+static void put_model(const struct forecast_ask *ask, const struct forecast *f, struct buf *out) {
+    const struct model_spec *s = &f->o.spec;
+    buf_printf(out, "model     %s: %s, %zu layers of width %zu, %zu tokens of vocabulary, ", ask->model,
+               s->family, s->n_layers, s->n_embd, s->n_vocab);
+    buf_printf(out, "%.4g M parameters", (double)f->n_params / 1e6);
+    if (s->experts.n)
+        buf_printf(out, " (%.4g M of a token: %zu of %zu experts)", (double)f->n_params_used / 1e6,
+                   s->experts.n_used, s->experts.n);
+    buf_puts(out, "\n          ");
+    put_bytes(out, (double)f->tensor_bytes);
+    buf_printf(out, " of tensors, %.2f bits a parameter\n",
+               f->n_params ? 8 * (double)f->tensor_bytes / (double)f->n_params : 0.0);
+}
+
+static void put_machine(const struct forecast *f, struct buf *out) {
+    const struct outlook *o = &f->o;
+    buf_printf(out, "machine   %s, ", o->path);
+    if (o->n_threads) buf_printf(out, "%zu threads, ", o->n_threads);
+    put_bytes(out, (double)o->available_bytes);
+    buf_printf(out, " that %s has available\n", o->limited_by);
+}
+
+static void put_group(const struct forecast_group *g, size_t elem_bytes, struct buf *out) {
+    buf_printf(out, "  %3zu layer%s %-4s %3zu : %-3zu heads of %-4zu", g->n_layers,
+               g->n_layers == 1 ? " " : "s", g->kind, g->n_heads, g->n_kv_heads, g->head_dim);
+    if (g->window)
+        buf_printf(out, " window %-7zu", g->window);
+    else
+        buf_puts(out, " full attention");
+    buf_printf(out, " %3zu x 2 x %3zu x %4zu x %zu = %8llu\n", g->n_layers, g->n_kv_heads, g->head_dim,
+               elem_bytes, (unsigned long long)g->token_bytes);
+}
+
+static void put_kv(const struct forecast *f, struct buf *out) {
+    const struct outlook *o = &f->o;
+    buf_puts(out, "\nKV of a token: layers x (K and V) x KV heads x elements of a head x bytes of one\n");
+    for (size_t g = 0; g < f->n_groups; g++) put_group(&f->groups[g], f->elem_bytes, out);
+    buf_puts(out, "  together ");
+    put_bytes(out, (double)f->token_bytes);
+    buf_printf(out, "%s; a sequence of %zu tokens takes ", f->n_groups > 1 ? " until a window is full" : "",
+               o->max_model_len);
+    put_bytes(out, (double)f->sequence_bytes);
+    buf_printf(out, " (%zu blocks of %zu tokens)\n", outlook_blocks(o, o->max_model_len), o->block_tokens);
+}
+
+static void put_row(const char *name, uint64_t bytes, const char *detail, double most, struct buf *out) {
+    int n = (int)lround((double)bytes / most * BAR_WIDTH);
+    n = bytes && !n ? 1 : n > BAR_WIDTH ? BAR_WIDTH : n;
+    buf_printf(out, "%-12s %14llu  |%.*s%*s|  %s\n", name, (unsigned long long)bytes, n,
+               "########################################", BAR_WIDTH - n, "", detail);
+}
+
+/* The rows of serve's table, beside what may be taken. */
+static void put_memory(const struct forecast *f, struct buf *out) {
+    const struct outlook *o = &f->o;
+    double most = (double)(o->allowed_bytes + o->taken_bytes);
+    if (most < (double)o->fixed_bytes) most = (double)o->fixed_bytes;
+    buf_printf(out, "\n%-12s %14s  ", "memory", "bytes");
+    put_bytes(out, most);
+    buf_puts(out, " is a full bar\n");
+    if (f->refusal.code) {
+        put_row("weights", o->weights_bytes, "", most, out);
+        put_row("activations", o->activation_bytes, "", most, out);
+        put_row("buffers", o->fixed_bytes - o->weights_bytes - o->activation_bytes - o->rest_bytes, "", most,
+                out);
+        put_row("rest", o->rest_bytes, "", most, out);
+        return;
+    }
+    for (size_t i = 0; i < QUIRE_MEMORY_ROWS; i++)
+        put_row(o->memory[i].name, o->memory[i].bytes, o->memory[i].detail, most, out);
+}
+
+static void put_fit(const struct forecast *f, struct buf *out) {
+    const struct outlook *o = &f->o;
+    buf_printf(out, "\nfits      %.1f sequences of %zu tokens at once", f->n_fit, o->max_model_len);
+    if (f->longest)
+        buf_printf(out, "; %zu of up to %zu tokens each\n", f->concurrency, f->longest);
+    else
+        buf_printf(out, "; %zu of no length\n", f->concurrency);
+}
+
+void forecast_text(const struct forecast_ask *ask, const struct forecast *f, struct buf *out) {
+    put_model(ask, f, out);
+    put_machine(f, out);
+    put_kv(f, out);
+    put_memory(f, out);
+    put_fit(f, out);
+}
