@@ -50,11 +50,13 @@ struct backend_kv_layout {
     struct backend_kv_group groups[BATCH_MAX_GROUPS];
     size_t block_tokens;
     enum backend_dtype dtype;
+    bool rows; /* K only: V is a part of it, as attention says */
 };
 
 struct backend_attention {
     size_t group, layer; /* KV group, and index of the layer within it */
     size_t n_heads, n_kv_heads, head_dim;
+    size_t value_dim; /* of V and of the result: head_dim, or with `rows` the first elements of K's row */
     float scale, soft_cap; /* soft_cap 0 = none */
     size_t window;         /* positions attended, the own one included; 0 = all */
     bool bidirectional;    /* a row attends to its whole sequence, whose rows are all in the batch and stored;
@@ -66,7 +68,9 @@ struct backend_rope {
     const struct backend_buffer *table; /* [n_positions][n_rot]: n_rot / 2 cosines, then n_rot / 2 sines;
                                            NULL: nothing is rotated */
     size_t n_rot;
-    bool interleaved;                             /* pairs (2i, 2i + 1) instead of (i, i + n_rot / 2) */
+    bool interleaved; /* pairs (2i, 2i + 1) instead of (i, i + n_rot / 2) */
+    bool behind;      /* rotated are the last n_rot elements of a head, and norms are of those before them */
+    size_t q_dim;     /* elements of a query's head as it comes here; 0: head_dim */
     const struct backend_buffer *q_norm, *k_norm; /* RMS norm before the rotation, or NULL: of each head
                                                      [head_dim], or */
     bool norm_rows;                               /* of all heads together [n_heads * head_dim] */
@@ -107,14 +111,23 @@ struct backend_norm {
 };
 
 enum backend_gating {
-    BACKEND_GATE_SOFTMAX, /* weights: softmax over all experts */
-    BACKEND_GATE_SELECTED /* softmax over the selected ones */
+    BACKEND_GATE_SOFTMAX,  /* weights: softmax over all experts */
+    BACKEND_GATE_SELECTED, /* softmax over the selected ones */
+    BACKEND_GATE_SIGMOID   /* of each logit */
 };
 
+#define BACKEND_MAX_EXPERT_GROUPS 64
+
 /* A layer's experts (Shazeer et al. 2017): each row goes to the n_used of the largest logits, the lower index
- * where two are equal. Experts of one kind have one shape and format. */
+ * where two are equal. Experts of one kind have one shape and format.
+ *
+ * With a choice_bias, those of the largest weight plus bias (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+ * With groups, experts of consecutive numbers, only those of the n_groups_used groups that are best by the
+ * sum of their group_best largest (DeepSeek-V2, arXiv 2405.04434, section 2.2.2: 1; V3: 2). */
 struct backend_experts {
     size_t n_experts, n_used;
+    size_t n_groups, n_groups_used, group_best; /* n_groups 0 or 1: none; it divides n_experts */
+    const struct backend_buffer *choice_bias;   /* [n_experts] or NULL */
     enum backend_gating gating;
     bool normalise; /* the weights of a row are divided by their sum */
     float scale;    /* then multiplied by this */
@@ -163,7 +176,7 @@ struct backend_ops {
     /* Copies the first n_tokens slots of a page; slots behind them in dst hold anything afterwards. */
     void (*kv_copy)(struct backend *b, struct backend_kv *kv, size_t dst_page, size_t src_page,
                     size_t n_tokens);
-    /* Canonical form of a page: for each layer of the group, K then V as float
+    /* Canonical form of a page: for each layer of the group, K then V (with `rows` K alone) as float
      * [block_tokens][n_kv_heads][head_dim]. */
     size_t (*kv_export_bytes)(struct backend *b, const struct backend_kv *kv, size_t group);
     void (*kv_export)(struct backend *b, const struct backend_kv *kv, size_t group, size_t page, void *dst);
@@ -176,6 +189,11 @@ struct backend_ops {
     void (*matmul)(struct backend *b, struct backend_buffer *const *y, const struct backend_matrix *const *w,
                    const struct backend_buffer *const *bias, size_t n_outputs,
                    const struct backend_input *input, size_t n_rows, bool add);
+    /* A product for each head: y = w[head] · x of as many elements as w has columns, and behind that the rest
+     * of x's head. x: [n_rows][n_heads][x_dim], y: [n_rows][n_heads][rows of w + x_dim - columns]. The w have
+     * one shape and format; y is not x. */
+    void (*matmul_heads)(struct backend *b, struct backend_buffer *y, const struct backend_matrix *const *w,
+                         size_t n_heads, const struct backend_buffer *x, size_t x_dim, size_t n_rows);
     /* y[row] = sum over the row's experts, in ascending order, of
      * weight * (down · (activation(gate · input) * (up · input))). logits: the router's, [n_rows][n_experts].
      * The cost follows the experts in use: rows are grouped by expert. y is not the input's x. */
@@ -192,13 +210,13 @@ struct backend_ops {
                      bool add);
     /* y = cap * tanh(y / cap) */
     void (*soft_cap)(struct backend *b, struct backend_buffer *y, float cap, size_t n_rows, size_t width);
-    /* Norms and rotates q and k in place, then stores k and v of each row in its slot. */
+    /* Norms and rotates q and k in place, then stores k and v of each row in its slot. v NULL with `rows`. */
     void (*rope_kv_write)(struct backend *b, struct backend_buffer *q, struct backend_buffer *k,
                           const struct backend_buffer *v, const struct backend_rope *rope,
                           const struct backend_attention *a, struct backend_kv *kv, const struct batch *batch,
                           size_t first_row, size_t n_rows);
-    /* y: [n_rows][n_heads * head_dim], reading K and V only as stored. Where those are bfloat16, a device may
-     * round queries and the terms of the softmax to it, too: all or none, as its numerics say. */
+    /* y: [n_rows][n_heads * value_dim], reading K and V only as stored. Where those are bfloat16, a device
+     * may round queries and the terms of the softmax to it, too: all or none, as its numerics say. */
     void (*attention)(struct backend *b, struct backend_buffer *y, const struct backend_buffer *q,
                       const struct backend_attention *a, const struct backend_kv *kv,
                       const struct batch *batch, size_t first_row, size_t n_rows);

@@ -35,6 +35,7 @@ static void attention_share(void *ctx, size_t thread, size_t n_threads) {
                                     .v = v,
                                     .block_tokens = BLOCK,
                                     .head_dim = a->head_dim,
+                                    .value_dim = a->head_dim,
                                     .q = q,
                                     .begin = begin,
                                     .end = end,

@@ -45,21 +45,23 @@ static void read_v(float *dst, const void *chunk, size_t slot, size_t head_dim, 
     for (size_t d = 0; d < head_dim; d++) dst[d] = load(chunk, slot * head_dim + d, type);
 }
 
-static float score(const struct kern_attn_job *job, size_t i, size_t slot, enum kern_kv type) {
+/* rows: K is in rows, of which V is a part. */
+static float score(const struct kern_attn_job *job, size_t i, size_t slot, enum kern_kv type, bool rows) {
     const void *chunk = job->k[slot / job->block_tokens];
+    size_t at = slot % job->block_tokens, n = job->head_dim;
     double sum = 0.0;
-    for (size_t d = 0; d < job->head_dim; d++)
-        sum += (double)job->q[i][d] * load(chunk, k_index(slot % job->block_tokens, d, job->head_dim), type);
+    for (size_t d = 0; d < n; d++)
+        sum += (double)job->q[i][d] * load(chunk, rows ? at * n + d : k_index(at, d, n), type);
     double s = sum * job->scale;
     return (float)(job->soft_cap > 0.0f ? job->soft_cap * tanh(s / job->soft_cap) : s);
 }
 
-static void partition_query(const struct kern_attn_job *job, size_t i, enum kern_kv type) {
+static void partition_query(const struct kern_attn_job *job, size_t i, enum kern_kv type, bool rows) {
     size_t begin = job->begin[i], end = job->end[i];
     float *p = job->scratch + i * KERN_ATTN_PARTITION, max = -INFINITY;
     double sum = 0.0;
     for (size_t t = begin; t < end; t++) {
-        p[t] = score(job, i, t, type);
+        p[t] = score(job, i, t, type, rows);
         if (p[t] > max) max = p[t];
     }
     for (size_t t = begin; t < end; t++) {
@@ -68,7 +70,7 @@ static void partition_query(const struct kern_attn_job *job, size_t i, enum kern
     }
     job->max[i] = max;
     job->sum[i] = (float)sum;
-    for (size_t d = 0; d < job->head_dim; d++) {
+    for (size_t d = 0; d < job->value_dim; d++) {
         double acc = 0.0;
         for (size_t t = begin; t < end; t++) {
             size_t slot = t % job->block_tokens;
@@ -78,8 +80,8 @@ static void partition_query(const struct kern_attn_job *job, size_t i, enum kern
     }
 }
 
-static void partition(const struct kern_attn_job *job, enum kern_kv type) {
-    for (size_t i = 0; i < job->n_q; i++) partition_query(job, i, type);
+static void partition(const struct kern_attn_job *job, enum kern_kv type, bool rows) {
+    for (size_t i = 0; i < job->n_q; i++) partition_query(job, i, type, rows);
 }
 
 /* ---- pairs of bfloat16 numbers ---- */
@@ -216,11 +218,29 @@ void ref_attn_read_v_bf16(float *dst, const void *chunk, size_t slot, size_t hea
     read_v(dst, chunk, slot, head_dim, KERN_KV_BF16);
 }
 void ref_attn_partition_f32(const struct kern_attn_job *job) {
-    partition(job, KERN_KV_F32);
+    partition(job, KERN_KV_F32, false);
+}
+void ref_attn_write_row_f32(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim) {
+    write_v(chunk, slot, k, head_dim, KERN_KV_F32);
+}
+void ref_attn_partition_rows_f32(const struct kern_attn_job *job) {
+    partition(job, KERN_KV_F32, true);
 }
 void ref_attn_partition_f16(const struct kern_attn_job *job) {
-    partition(job, KERN_KV_F16);
+    partition(job, KERN_KV_F16, false);
+}
+void ref_attn_write_row_f16(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim) {
+    write_v(chunk, slot, k, head_dim, KERN_KV_F16);
+}
+void ref_attn_partition_rows_f16(const struct kern_attn_job *job) {
+    partition(job, KERN_KV_F16, true);
 }
 void ref_attn_partition_bf16(const struct kern_attn_job *job) {
-    partition(job, KERN_KV_BF16);
+    partition(job, KERN_KV_BF16, false);
+}
+void ref_attn_write_row_bf16(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim) {
+    write_v(chunk, slot, k, head_dim, KERN_KV_BF16);
+}
+void ref_attn_partition_rows_bf16(const struct kern_attn_job *job) {
+    partition(job, KERN_KV_BF16, true);
 }

@@ -87,7 +87,11 @@ struct kern_matrix {
 /* One layer and KV head of one block: K as [block_tokens / 16][head_dim][16 tokens], V as
  * [block_tokens][head_dim], in the KV element type. Lanes run over tokens for the scores and over head_dim
  * for the weighted sum: no horizontal sums. Where a table multiplies pairs, they are next to each other: K as
- * [block_tokens / 16][head_dim / 2][16 tokens][2], V as [block_tokens / 2][head_dim][2 tokens]. */
+ * [block_tokens / 16][head_dim / 2][16 tokens][2], V as [block_tokens / 2][head_dim][2 tokens].
+ *
+ * Where V is a part of K (multi-head latent attention, DeepSeek-V2, arXiv 2405.04434), both are one row of a
+ * token, [block_tokens][head_dim], and V is its first value_dim elements; lanes run over elements for the
+ * scores too, whose sums end in a fixed tree. */
 #define KERN_KV_LANES 16
 /* Softmax partitions: fixed spans of logical positions anchored at 0; each is reduced alone, then combined in
  * order. */
@@ -98,14 +102,15 @@ enum kern_kv { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_TYPES };
 /* Queries of one KV head against one partition. */
 struct kern_attn_job {
     /* [KERN_ATTN_PARTITION / block_tokens] chunks; those wholly masked may be NULL */
-    const void *const *k, *const *v;
-    size_t block_tokens, head_dim; /* a multiple of 16 that divides KERN_ATTN_PARTITION; a multiple of 8 */
-    const float *const *q;         /* [n_q] query vectors [head_dim] */
+    const void *const *k, *const *v; /* the same where V is a part of K */
+    size_t block_tokens, head_dim;   /* a multiple of 16 that divides KERN_ATTN_PARTITION; a multiple of 8 */
+    size_t value_dim; /* elements of V: a multiple of 8, at most head_dim; equal to it where V is apart */
+    const float *const *q;       /* [n_q] query vectors [head_dim] */
     const uint16_t *begin, *end; /* [n_q] attended slots of the partition: begin <= slot < end, begin < end */
     size_t n_q;
     float scale, soft_cap; /* soft_cap 0 = none: s = cap * tanh(s / cap) */
     float *max, *sum;      /* [n_q] out: largest score, sum of exp(score - max) */
-    float *const *acc;     /* [n_q] out: unnormalised weighted sums [head_dim] */
+    float *const *acc;     /* [n_q] out: unnormalised weighted sums [value_dim] */
     float *scratch;        /* floats [n_q * KERN_ATTN_PARTITION] */
 };
 
@@ -116,9 +121,9 @@ struct kern_attn {
     size_t elem_bytes;
     /* Tokens of one chunk may be written at the same time. */
     void (*write_k)(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim);
-    void (*write_v)(void *chunk, size_t slot, const float *v, size_t head_dim);
+    void (*write_v)(void *chunk, size_t slot, const float *v, size_t head_dim);  /* NULL: V is a part of K */
     void (*read_k)(float *dst, const void *chunk, size_t slot, size_t head_dim); /* export */
-    void (*read_v)(float *dst, const void *chunk, size_t slot, size_t head_dim);
+    void (*read_v)(float *dst, const void *chunk, size_t slot, size_t head_dim); /* likewise */
     void (*partition)(const struct kern_attn_job *job);
 };
 
@@ -145,6 +150,7 @@ struct kern {
     void (*act_pack[KERN_ACT_KINDS])(void *dst, const float *x, size_t k);
 
     struct kern_attn attn[KERN_KV_TYPES];
+    struct kern_attn attn_rows[KERN_KV_TYPES]; /* V is a part of K's row */
     /* out [head_dim] = the n_parts partitions combined in order and normalised; out is not part of acc.
      * Part i: max[i], sum[i], acc + i * stride. sink: one more score, after the last part, that takes weight
      * and adds nothing (attention sinks, Xiao et al. 2024); -INFINITY = none. */

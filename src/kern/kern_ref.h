@@ -47,6 +47,13 @@ void ref_attn_read_v_bf16(float *dst, const void *chunk, size_t slot, size_t hea
 void ref_attn_partition_f32(const struct kern_attn_job *job);
 void ref_attn_partition_f16(const struct kern_attn_job *job);
 void ref_attn_partition_bf16(const struct kern_attn_job *job);
+/* V is a part of K's row. */
+void ref_attn_write_row_f32(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim);
+void ref_attn_write_row_f16(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim);
+void ref_attn_write_row_bf16(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim);
+void ref_attn_partition_rows_f32(const struct kern_attn_job *job);
+void ref_attn_partition_rows_f16(const struct kern_attn_job *job);
+void ref_attn_partition_rows_bf16(const struct kern_attn_job *job);
 /* Attention that multiplies pairs of bfloat16 numbers: attn_bf16.inc. Leaves the scores in scratch. */
 void ref_attn_write_k_pairs(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim);
 void ref_attn_write_v_pairs(void *chunk, size_t slot, const float *v, size_t head_dim);

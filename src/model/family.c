@@ -45,11 +45,11 @@
 #define EXPERTS                                                                                              \
     RULE_WITH(W_ROUTER, "ffn_gate_inp.weight", D_EXPERTS, D_EMBD, .layers = IN_ROUTED),                      \
         RULE_WITH(W_EXPERT_GATE, "ffn_gate_exps.weight", D_EXPERT_FF, D_EMBD, .layers = IN_ROUTED,           \
-                  .each_expert = true),                                                                      \
+                  .each = EACH_EXPERT),                                                                      \
         RULE_WITH(W_EXPERT_UP, "ffn_up_exps.weight", D_EXPERT_FF, D_EMBD, .layers = IN_ROUTED,               \
-                  .each_expert = true),                                                                      \
+                  .each = EACH_EXPERT),                                                                      \
         RULE_WITH(W_EXPERT_DOWN, "ffn_down_exps.weight", D_EMBD, D_EXPERT_FF, .layers = IN_ROUTED,           \
-                  .each_expert = true)
+                  .each = EACH_EXPERT)
 #define SHARED_EXPERTS                                                                                       \
     RULE_WITH(W_SHARED_GATE, "ffn_gate_shexp.weight", D_SHARED_FF, D_EMBD, .layers = IN_SHARED),             \
         RULE_WITH(W_SHARED_UP, "ffn_up_shexp.weight", D_SHARED_FF, D_EMBD, .layers = IN_SHARED),             \
@@ -109,9 +109,9 @@ static const struct tensor_rule GPT_OSS_TENSORS[] = {
     RULE(W_FFN_NORM, "post_attention_norm.weight", D_ONE,
          D_EMBD), /* before the experts, whatever its name says */
     RULE(W_ROUTER_BIAS, "ffn_gate_inp.bias", D_ONE, D_EXPERTS),
-    RULE_WITH(W_EXPERT_GATE_BIAS, "ffn_gate_exps.bias", D_ONE, D_EXPERT_FF, .each_expert = true),
-    RULE_WITH(W_EXPERT_UP_BIAS, "ffn_up_exps.bias", D_ONE, D_EXPERT_FF, .each_expert = true),
-    RULE_WITH(W_EXPERT_DOWN_BIAS, "ffn_down_exps.bias", D_ONE, D_EMBD, .each_expert = true),
+    RULE_WITH(W_EXPERT_GATE_BIAS, "ffn_gate_exps.bias", D_ONE, D_EXPERT_FF, .each = EACH_EXPERT),
+    RULE_WITH(W_EXPERT_UP_BIAS, "ffn_up_exps.bias", D_ONE, D_EXPERT_FF, .each = EACH_EXPERT),
+    RULE_WITH(W_EXPERT_DOWN_BIAS, "ffn_down_exps.bias", D_ONE, D_EMBD, .each = EACH_EXPERT),
 };
 
 static const struct tensor_rule OLMO2_TENSORS[] = {
@@ -121,6 +121,29 @@ static const struct tensor_rule OLMO2_TENSORS[] = {
     FEED_FORWARD,
     RULE(W_ATTN_Q_NORM, "attn_q_norm.weight", D_ONE, D_HEADS),
     RULE(W_ATTN_K_NORM, "attn_k_norm.weight", D_ONE, D_KV_HEADS),
+};
+
+static const struct tensor_rule DEEPSEEK2_TENSORS[] = {
+    TENSORS_OF_MODEL,
+    NORMS,
+    RULE_WITH(W_ATTN_Q, "attn_q.weight", D_LATENT_QUERIES, D_EMBD, .layers = IN_Q_WHOLE),
+    RULE_WITH(W_ATTN_Q_A, "attn_q_a.weight", D_Q_RANK, D_EMBD, .layers = IN_Q_RANK),
+    RULE_WITH(W_ATTN_Q_A_NORM, "attn_q_a_norm.weight", D_ONE, D_Q_RANK, .layers = IN_Q_RANK),
+    RULE_WITH(W_ATTN_Q, "attn_q_b.weight", D_LATENT_QUERIES, D_Q_RANK, .layers = IN_Q_RANK),
+    RULE(W_ATTN_K, "attn_kv_a_mqa.weight", D_LATENT_ROW, D_EMBD),
+    RULE(W_ATTN_K_NORM, "attn_kv_a_norm.weight", D_ONE, D_LATENT),
+    RULE_WITH(W_ATTN_K_B, "attn_k_b.weight", D_LATENT, D_LATENT_KEY, .layers = IN_KV_APART,
+              .each = EACH_HEAD),
+    RULE_WITH(W_ATTN_V_B, "attn_v_b.weight", D_LATENT_VALUE, D_LATENT, .layers = IN_KV_APART,
+              .each = EACH_HEAD),
+    RULE_WITH(W_ATTN_K_B, "attn_kv_b.weight", D_LATENT_KEY, D_LATENT, .layers = IN_KV_FUSED,
+              .more = {D_LATENT_VALUE}, .each = EACH_HEAD_ROWS, .turned = true),
+    RULE(W_ATTN_OUT, "attn_output.weight", D_EMBD, D_LATENT_VALUES),
+    FEED_FORWARD,
+    EXPERTS,
+    SHARED_EXPERTS,
+    RULE_WITH(W_ROUTER_CHOICE_BIAS, "exp_probs_b.bias", D_ONE, D_EXPERTS, .optional = true,
+              .layers = IN_ROUTED),
 };
 
 #define LAYER_NORM(w, n) RULE(w, n ".weight", D_ONE, D_EMBD), RULE(w##_BIAS, n ".bias", D_ONE, D_EMBD)
@@ -222,6 +245,19 @@ static const struct key_rule GRANITE_KEYS[] = {GRANITE_KEYS_OF_ALL};
 static const struct key_rule GRANITEMOE_KEYS[] = {
     EXPERT_KEYS, {"expert_shared_feed_forward_length", KEY_READ}, GRANITE_KEYS_OF_ALL};
 
+static const struct key_rule DEEPSEEK2_KEYS[] = {EXPERT_KEYS,
+                                                 {"expert_shared_count", KEY_READ},
+                                                 {"expert_group_count", KEY_READ},
+                                                 {"expert_group_used_count", KEY_READ},
+                                                 {"leading_dense_block_count", KEY_READ},
+                                                 {"attention.kv_lora_rank", KEY_READ},
+                                                 {"attention.q_lora_rank", KEY_READ},
+                                                 {"attention.key_length_mla", KEY_READ},
+                                                 {"attention.value_length_mla", KEY_READ},
+                                                 {"attention.sliding_window", KEY_ZERO},
+                                                 {"rope.scaling.yarn_log_multiplier", KEY_READ},
+                                                 {"nextn_predict_layers", KEY_ZERO}};
+
 static const struct key_rule BERT_KEYS[] = {{"attention.layer_norm_epsilon", KEY_READ},
                                             {"attention.layer_norm_rms_epsilon", KEY_ZERO},
                                             {"attention.causal", KEY_ZERO},
@@ -284,6 +320,12 @@ static const struct model_family FAMILIES[] = {
      .rope_interleaved = true,
      .gating = BACKEND_GATE_SELECTED},
     {.name = "smollm3", TENSORS(LLAMA_TENSORS), .rope_interleaved = true, .no_rope_period = 4},
+    {.name = "deepseek2",
+     TENSORS(DEEPSEEK2_TENSORS),
+     KEYS(DEEPSEEK2_KEYS),
+     .rope_interleaved = true, /* as their makers have them, nothing permuted */
+     .latent = true,
+     .latent_norm_eps = 1e-6f},
     {.name = "bert",
      TENSORS(BERT_TENSORS),
      KEYS(BERT_KEYS),
@@ -336,8 +378,19 @@ size_t model_dim(const struct model_spec *s, enum model_dim dim) {
     case D_CONTEXT: return s->context_len;
     case D_TYPES: return s->n_token_types;
     case D_LABELS: return s->n_labels;
+    case D_Q_RANK: return s->latent.q_rank;
+    case D_LATENT: return s->latent.rank;
+    case D_LATENT_ROW: return s->latent.rank + s->latent.n_rot;
+    case D_LATENT_KEY: return s->latent.key;
+    case D_LATENT_VALUE: return s->latent.value;
+    case D_LATENT_QUERIES: return s->n_heads * (s->latent.key + s->latent.n_rot);
+    case D_LATENT_VALUES: return s->n_heads * s->latent.value;
     }
     return 0;
+}
+
+size_t tensor_rule_each(const struct tensor_rule *rule, const struct model_spec *s) {
+    return rule->each == ONCE ? 1 : rule->each == EACH_EXPERT ? s->experts.n : s->n_heads;
 }
 
 size_t tensor_rule_parts(const struct tensor_rule *rule) {

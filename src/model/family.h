@@ -26,10 +26,15 @@ enum model_weight {
     W_ATTN_Q_NORM,
     W_ATTN_K_NORM,
     W_ATTN_SINKS,
+    W_ATTN_Q_A, /* of latent attention; its W_ATTN_K makes the row that is stored */
+    W_ATTN_Q_A_NORM,
+    W_ATTN_K_B, /* K and V follow one another */
+    W_ATTN_V_B,
     W_ATTN_POST_NORM,
     W_FFN_POST_NORM,
     W_ROUTER,
     W_ROUTER_BIAS,
+    W_ROUTER_CHOICE_BIAS,
     W_EXPERT_GATE,
     W_EXPERT_UP,
     W_EXPERT_DOWN,
@@ -80,11 +85,35 @@ enum model_dim {
     D_SHARED_FF,
     D_CONTEXT,
     D_TYPES,
-    D_LABELS
+    D_LABELS,
+    D_Q_RANK, /* of latent attention */
+    D_LATENT,
+    D_LATENT_ROW,
+    D_LATENT_KEY,
+    D_LATENT_VALUE,
+    D_LATENT_QUERIES, /* these two of all heads */
+    D_LATENT_VALUES
 };
 
 /* Layers that have a tensor. */
-enum tensor_layers { IN_ALL, IN_DENSE, IN_ROUTED, IN_SHARED /* routed, with shared experts */ };
+enum tensor_layers {
+    IN_ALL,
+    IN_DENSE,
+    IN_ROUTED,
+    IN_SHARED,   /* routed, with shared experts */
+    IN_Q_RANK,   /* where queries are made from a latent */
+    IN_Q_WHOLE,  /* where they are not */
+    IN_KV_FUSED, /* where the matrices of keys and values are one tensor */
+    IN_KV_APART
+};
+
+/* How often a tensor has its matrix or vector. */
+enum tensor_each {
+    ONCE,
+    EACH_EXPERT,
+    EACH_HEAD,
+    EACH_HEAD_ROWS /* the rows of a head follow those of the one before, in one dimension */
+};
 
 struct tensor_rule {
     enum model_weight weight;
@@ -92,7 +121,8 @@ struct tensor_rule {
     enum model_dim rows, cols;
     bool optional;
     enum tensor_layers layers;
-    bool each_expert; /* one such matrix or vector for each expert, one after the other */
+    enum tensor_each each;
+    bool turned; /* the weight is the file's rows as columns; of several in a tensor the first */
     enum model_dim
         more[2]; /* rows of the weights that follow `weight` in the same tensor, D_NONE = no more */
 };
@@ -129,6 +159,8 @@ struct model_family {
     bool yarn_fractional;      /* see model_rope */
     enum backend_gating gating;
     bool normalise_experts;
+    bool latent; /* multi-head latent attention, see model_latent */
+    float latent_norm_eps;
 };
 
 const struct model_family *model_family(const char *name, size_t len); /* NULL if unknown */
@@ -140,6 +172,8 @@ void model_family_names(char *out, size_t size);
 const struct key_rule *model_key_rule(const struct model_family *family, const char *name);
 
 size_t model_dim(const struct model_spec *spec, enum model_dim dim);
+/* Matrices or vectors that a tensor has of each of its weights. */
+size_t tensor_rule_each(const struct tensor_rule *rule, const struct model_spec *spec);
 /* Weights in a tensor, 1 to 3. */
 size_t tensor_rule_parts(const struct tensor_rule *rule);
 

@@ -20,6 +20,11 @@ static void product(struct pass *p, enum panel y, const struct weight *w, const 
                    (const struct backend_buffer *const[]){bias->vector}, 1, input, p->n_rows, add);
 }
 
+/* Of experts or heads. */
+static const struct backend_matrix *const *matrices(const struct weight *w) {
+    return (const struct backend_matrix *const *)w->each;
+}
+
 static struct backend_input plain(const struct pass *p, enum panel x) {
     return (struct backend_input){.x = p->m->panels[x]};
 }
@@ -62,11 +67,44 @@ static struct backend_attention attention_of(const struct pass *p, size_t layer)
                                       .n_heads = s->n_heads,
                                       .n_kv_heads = s->n_kv_heads,
                                       .head_dim = s->head_dim,
+                                      .value_dim = model_value_dim(s),
                                       .scale = s->attn_scale,
                                       .soft_cap = s->attn_soft_cap,
                                       .window = s->layers[layer].window,
                                       .bidirectional = s->encoder,
                                       .sinks = p->m->layers[layer][W_ATTN_SINKS].vector};
+}
+
+static void heads_product(struct pass *p, enum panel y, const struct weight *w, enum panel x, size_t x_dim) {
+    struct model *m = p->m;
+    p->ops->matmul_heads(m->b, m->panels[y], matrices(w), m->spec.n_heads, m->panels[x], x_dim, p->n_rows);
+}
+
+/* Queries, from the stream or from a latent of their own, and the row that keys and values are made from. */
+static void project_latent(struct pass *p, const struct weight *w, const struct backend_input *x) {
+    struct model *m = p->m;
+    struct backend_buffer **panels = m->panels;
+    const struct weight none = {0};
+    bool ranked = m->spec.latent.q_rank;
+    p->ops->matmul(
+        m->b, (struct backend_buffer *const[]){panels[ranked ? PANEL_Q_RANK : PANEL_Q], panels[PANEL_K]},
+        (const struct backend_matrix *const[]){w[ranked ? W_ATTN_Q_A : W_ATTN_Q].matrix, w[W_ATTN_K].matrix},
+        NULL, 2, x, p->n_rows, false);
+    if (!ranked) return;
+    struct backend_input q = normalised(p, PANEL_Q_RANK, &w[W_ATTN_Q_A_NORM]);
+    q.norm_eps = m->spec.latent.norm_eps;
+    product(p, PANEL_Q, &w[W_ATTN_Q], &none, &q, false);
+}
+
+static void project_heads(struct pass *p, const struct weight *w, const struct backend_input *x) {
+    struct model *m = p->m;
+    struct backend_buffer **panels = m->panels;
+    p->ops->matmul(
+        m->b, (struct backend_buffer *const[]){panels[PANEL_Q], panels[PANEL_K], panels[PANEL_V]},
+        (const struct backend_matrix *const[]){w[W_ATTN_Q].matrix, w[W_ATTN_K].matrix, w[W_ATTN_V].matrix},
+        (const struct backend_buffer *const[]){w[W_ATTN_Q_BIAS].vector, w[W_ATTN_K_BIAS].vector,
+                                               w[W_ATTN_V_BIAS].vector},
+        3, x, p->n_rows, false);
 }
 
 /* Queries, keys and values of the panel; the last two are stored. */
@@ -76,32 +114,36 @@ static void project(struct pass *p, size_t layer) {
     struct weight *w = m->layers[layer];
     struct backend_buffer **panels = m->panels;
     struct backend_input x = normalised(p, PANEL_X, &w[W_ATTN_NORM]);
-    p->ops->matmul(
-        m->b, (struct backend_buffer *const[]){panels[PANEL_Q], panels[PANEL_K], panels[PANEL_V]},
-        (const struct backend_matrix *const[]){w[W_ATTN_Q].matrix, w[W_ATTN_K].matrix, w[W_ATTN_V].matrix},
-        (const struct backend_buffer *const[]){w[W_ATTN_Q_BIAS].vector, w[W_ATTN_K_BIAS].vector,
-                                               w[W_ATTN_V_BIAS].vector},
-        3, &x, p->n_rows, false);
+    bool latent = s->latent.rank;
+    if (latent)
+        project_latent(p, w, &x);
+    else
+        project_heads(p, w, &x);
     struct backend_attention a = attention_of(p, layer);
     size_t angles = s->layers[layer].rope;
     struct backend_rope rope = {.table = angles == MODEL_NO_ROPE ? NULL : panels[PANEL_ROPE + angles],
                                 .n_rot = s->ropes[0].n_rot,
                                 .interleaved = s->ropes[0].interleaved,
+                                .behind = latent,
+                                .q_dim = latent ? s->latent.key + s->latent.n_rot : 0,
                                 .q_norm = w[W_ATTN_Q_NORM].vector,
                                 .k_norm = w[W_ATTN_K_NORM].vector,
                                 .norm_rows = s->qk_norm_rows,
-                                .norm_eps = s->norm_eps};
-    p->ops->rope_kv_write(m->b, panels[PANEL_Q], panels[PANEL_K], panels[PANEL_V], &rope, &a, p->kv, p->batch,
-                          p->first_row, p->n_rows);
+                                .norm_eps = latent ? s->latent.norm_eps : s->norm_eps};
+    p->ops->rope_kv_write(m->b, panels[PANEL_Q], panels[PANEL_K], latent ? NULL : panels[PANEL_V], &rope, &a,
+                          p->kv, p->batch, p->first_row, p->n_rows);
+    if (latent) heads_product(p, PANEL_Q_LATENT, &w[W_ATTN_K_B], PANEL_Q, rope.q_dim);
 }
 
 static void attend(struct pass *p, size_t layer) {
     struct model *m = p->m;
     struct weight *w = m->layers[layer];
     struct backend_attention a = attention_of(p, layer);
-    struct backend_input mixed = plain(p, PANEL_MIXED);
-    p->ops->attention(m->b, m->panels[PANEL_MIXED], m->panels[PANEL_Q], &a, p->kv, p->batch, p->first_row,
-                      p->n_rows);
+    bool latent = m->spec.latent.rank;
+    struct backend_input mixed = plain(p, latent ? PANEL_Q : PANEL_MIXED);
+    p->ops->attention(m->b, m->panels[PANEL_MIXED], m->panels[latent ? PANEL_Q_LATENT : PANEL_Q], &a, p->kv,
+                      p->batch, p->first_row, p->n_rows);
+    if (latent) heads_product(p, PANEL_Q, &w[W_ATTN_V_B], PANEL_MIXED, a.value_dim);
     finish(p, &w[W_ATTN_OUT], &w[W_ATTN_OUT_BIAS], &mixed, &w[W_ATTN_POST_NORM]);
     normalise(p, &w[W_ATTN_AFTER_NORM], &w[W_ATTN_AFTER_NORM_BIAS]);
 }
@@ -157,13 +199,17 @@ static void experts_block(struct pass *p, size_t layer) {
     struct backend_input x = normalised(p, PANEL_X, &w[W_FFN_NORM]);
     struct backend_experts experts = {.n_experts = e->n,
                                       .n_used = e->n_used,
+                                      .n_groups = e->n_groups,
+                                      .n_groups_used = e->n_groups_used,
+                                      .group_best = e->group_best,
+                                      .choice_bias = w[W_ROUTER_CHOICE_BIAS].vector,
                                       .gating = e->gating,
                                       .normalise = e->normalise,
                                       .scale = e->scale,
                                       .activation = m->spec.activation,
-                                      .gate = (const struct backend_matrix *const *)w[W_EXPERT_GATE].experts,
-                                      .up = (const struct backend_matrix *const *)w[W_EXPERT_UP].experts,
-                                      .down = (const struct backend_matrix *const *)w[W_EXPERT_DOWN].experts,
+                                      .gate = matrices(&w[W_EXPERT_GATE]),
+                                      .up = matrices(&w[W_EXPERT_UP]),
+                                      .down = matrices(&w[W_EXPERT_DOWN]),
                                       .gate_bias = w[W_EXPERT_GATE_BIAS].vector,
                                       .up_bias = w[W_EXPERT_UP_BIAS].vector,
                                       .down_bias = w[W_EXPERT_DOWN_BIAS].vector};

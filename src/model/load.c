@@ -83,28 +83,57 @@ static int load_vector(struct loader *l, struct source *s, const struct tensor_r
     return rc;
 }
 
+/* Rows as columns: decoded, since blocks lie along rows. */
+static int load_turned(struct loader *l, const struct rows_source *rows, const struct backend_tensor *bt,
+                       struct backend_matrix **out) {
+    struct backend_tensor turned = model_turned(bt);
+    size_t n_rows = bt->rows, n_cols = bt->cols;
+    void *raw = malloc(n_rows * bt->row_bytes);
+    float *values = malloc(n_rows * n_cols * sizeof *values), *row = malloc(n_cols * sizeof *row);
+    int rc = raw && values && row
+                 ? read_rows((void *)rows, 0, n_rows, raw, l->err)
+                 : error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", tensor_label(rows->s->t));
+    for (size_t r = 0; !rc && r < n_rows; r++) {
+        bt->decode(row, (const char *)raw + r * bt->row_bytes, n_cols / bt->block_elems);
+        for (size_t c = 0; c < n_cols; c++) values[c * n_rows + r] = row[c];
+    }
+    turned.data = values;
+    if (!rc) rc = l->m->b->ops->matrix_load(l->m->b, &turned, l->o->dtype, out, l->err);
+    free(raw);
+    free(values);
+    free(row);
+    return rc;
+}
+
+/* index: of the expert or head. */
 static int load_matrix(struct loader *l, struct source *s, const struct tensor_rule *rule, size_t part,
-                       size_t expert, struct backend_matrix **out) {
+                       size_t index, struct backend_matrix **out) {
     struct rows_source rows = {.s = s};
-    struct backend_tensor bt = model_tensor_part(&l->m->spec, rule, s->t, part, expert, &rows.first);
+    struct backend_tensor bt = model_tensor_part(&l->m->spec, rule, s->t, part, index, &rows.first);
+    if (model_is_turned(rule, part)) return load_turned(l, &rows, &bt, out);
     bt.read_rows = read_rows;
     bt.ctx = &rows;
     return l->m->b->ops->matrix_load(l->m->b, &bt, l->o->dtype, out, l->err);
+}
+
+static int load_each(struct loader *l, struct source *s, const struct tensor_rule *rule, size_t part,
+                     struct weight *out) {
+    size_t n = tensor_rule_each(rule, &l->m->spec);
+    int rc = 0;
+    out->each = calloc(n, sizeof *out->each);
+    if (!out->each) return error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", tensor_label(s->t));
+    out->n_each = n;
+    for (size_t i = 0; i < n && !rc; i++) rc = load_matrix(l, s, rule, part, i, &out->each[i]);
+    return rc;
 }
 
 /* out: the first of the weights that share the tensor. */
 static int load_matrices(struct loader *l, struct source *s, const struct tensor_rule *rule,
                          struct weight *out) {
     int rc = 0;
-    if (!rule->each_expert) {
-        for (size_t part = 0; part < tensor_rule_parts(rule) && !rc; part++)
-            rc = load_matrix(l, s, rule, part, 0, &out[part].matrix);
-        return rc;
-    }
-    size_t n = l->m->spec.experts.n;
-    out->experts = calloc(n, sizeof *out->experts);
-    if (!out->experts) return error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", tensor_label(s->t));
-    for (size_t i = 0; i < n && !rc; i++) rc = load_matrix(l, s, rule, 0, i, &out->experts[i]);
+    for (size_t part = 0; part < tensor_rule_parts(rule) && !rc; part++)
+        rc = rule->each == ONCE ? load_matrix(l, s, rule, part, 0, &out[part].matrix)
+                                : load_each(l, s, rule, part, &out[part]);
     return rc;
 }
 
@@ -192,6 +221,10 @@ static int identify(struct loader *l) {
                s->post_norms, s->qk_norm_rows, (int)s->activation);
     buf_printf(id, "experts %zu %zu %zu %zu %d %d %a;", e->n, e->n_used, e->ff, e->shared_ff, (int)e->gating,
                e->normalise, e->scale);
+    if (e->n_groups) buf_printf(id, "groups %zu %zu %zu;", e->n_groups, e->n_groups_used, e->group_best);
+    if (s->latent.rank)
+        buf_printf(id, "latent %zu %zu %zu %zu %zu %a;", s->latent.rank, s->latent.q_rank, s->latent.key,
+                   s->latent.n_rot, s->latent.value, s->latent.norm_eps);
     for (size_t i = 0; i < s->n_ropes; i++)
         buf_printf(id, "rope %zu %d %d %a;", s->ropes[i].n_rot, s->ropes[i].interleaved,
                    (int)s->ropes[i].scaling, s->ropes[i].attn_factor);

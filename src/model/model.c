@@ -19,20 +19,24 @@
 
 /* Floats of one row of a panel. */
 static size_t panel_width(const struct model_spec *s, enum panel p) {
+    const struct model_latent *l = &s->latent;
     size_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
+    size_t dense = model_has_dense(s) ? s->n_ff : 0;
     bool joined = s->post_norms || s->residual_scale != 1.0f || s->experts.n || s->encoder;
     switch (p) {
     case PANEL_X:
     case PANEL_POOLED:
     case PANEL_RUN_X:
     case PANEL_KEPT: return s->n_embd;
-    case PANEL_MIXED: return size_max(s->n_embd, q);
-    case PANEL_RUN_Q:
-    case PANEL_Q: return q;
-    case PANEL_K:
-    case PANEL_V: return kv;
+    case PANEL_MIXED: return size_max(s->n_embd, s->n_heads * model_value_dim(s));
+    case PANEL_RUN_Q: return q;
+    case PANEL_Q: return l->rank ? s->n_heads * size_max(l->key + l->n_rot, l->value) : q;
+    case PANEL_Q_LATENT: return l->rank ? q : 0;
+    case PANEL_Q_RANK: return l->q_rank;
+    case PANEL_K: return kv;
+    case PANEL_V: return l->rank ? 0 : kv;
     case PANEL_GATE:
-    case PANEL_UP: return s->experts.n ? s->experts.shared_ff : s->n_ff;
+    case PANEL_UP: return size_max(dense, s->experts.shared_ff);
     case PANEL_OUT: return joined ? s->n_embd : 0;
     case PANEL_ROUTER: return s->experts.n;
     case PANEL_SHARED_ROUTER: return s->experts.shared_ff ? 1 : 0;
@@ -65,12 +69,14 @@ struct backend_cpu_options model_cpu_options(const struct model_spec *s, size_t 
                                              size_t max_batch_rows) {
     const struct model_experts *e = &s->experts;
     size_t width = e->n ? (2 * e->ff + s->n_embd) * sizeof(float) : 0; /* the backend's, of experts */
-    size_t widest = size_max(size_max(s->n_embd, s->n_heads * s->head_dim), size_max(e->ff, e->shared_ff));
+    size_t mixed = s->n_heads * (s->latent.rank ? s->latent.value : s->head_dim);
+    size_t widest = size_max(size_max(s->n_embd, mixed), size_max(e->ff, e->shared_ff));
+    widest = size_max(size_max(widest, s->latent.rank), s->latent.q_rank); /* heads' inputs and queries' */
     for (enum panel p = PANEL_X; p < PANEL_KEPT; p++) width += panel_width(s, p) * sizeof(float);
     size_t rows = PANEL_BYTES / width / PANEL_ROW_STEP * PANEL_ROW_STEP;
     rows = size_min(size_max(rows, PANEL_MIN_ROWS), PANEL_MAX_ROWS);
     return (struct backend_cpu_options){.max_rows = size_max(size_min(rows, max_batch_rows), 1),
-                                        .max_width = e->n ? widest : size_max(widest, s->n_ff),
+                                        .max_width = model_has_dense(s) ? size_max(widest, s->n_ff) : widest,
                                         .max_positions = max_model_len ? max_model_len : s->context_len,
                                         .max_heads = s->n_heads,
                                         .max_head_dim = s->head_dim,
@@ -114,10 +120,12 @@ size_t model_vector_floats(const struct model_spec *s, enum model_pooling poolin
 }
 
 struct backend_tensor model_tensor_part(const struct model_spec *s, const struct tensor_rule *rule,
-                                        const struct tensor *t, size_t part, size_t expert,
+                                        const struct tensor *t, size_t part, size_t index,
                                         size_t *first_row) {
     const struct tensor_type_info *type = tensor_type_info(t->type);
-    size_t rows = model_dim(s, rule->rows), first = expert * rows;
+    size_t rows = model_dim(s, rule->rows), all = rows;
+    for (size_t i = 0; i < 2; i++) all += model_dim(s, rule->more[i]);
+    size_t first = index * all;
     for (size_t i = 0; i < part; i++) {
         first += rows;
         rows = model_dim(s, rule->more[i]);
@@ -133,6 +141,22 @@ struct backend_tensor model_tensor_part(const struct model_spec *s, const struct
                                    .row_bytes = t->row_bytes};
 }
 
+bool model_is_turned(const struct tensor_rule *rule, size_t part) {
+    return rule->turned && !part;
+}
+
+struct backend_tensor model_turned(const struct backend_tensor *t) {
+    const struct tensor_type_info *type = tensor_type_info(TENSOR_F32);
+    return (struct backend_tensor){.name = t->name,
+                                   .format = TENSOR_F32,
+                                   .decode = type->decode,
+                                   .block_elems = type->block_elems,
+                                   .block_bytes = type->block_bytes,
+                                   .rows = t->cols,
+                                   .cols = t->rows,
+                                   .row_bytes = t->rows * sizeof(float)};
+}
+
 /* Bytes of all weights in a tensor; 0 and err set when the backend has no use for it. */
 static uint64_t weight_bytes(const struct model_spec *s, struct backend *b, const struct tensor_rule *rule,
                              const struct tensor *t, enum backend_dtype dtype, struct error *err) {
@@ -141,11 +165,12 @@ static uint64_t weight_bytes(const struct model_spec *s, struct backend *b, cons
     for (size_t part = 0; part < tensor_rule_parts(rule); part++) {
         size_t first;
         struct backend_tensor bt = model_tensor_part(s, rule, t, part, 0, &first);
+        if (model_is_turned(rule, part)) bt = model_turned(&bt);
         size_t bytes = b->ops->matrix_bytes(b, &bt, dtype, err);
         if (!bytes) return 0;
         total += bytes;
     }
-    return rule->each_expert ? total * s->experts.n : total;
+    return total * tensor_rule_each(rule, s);
 }
 
 int model_memory_plan(const struct weights *w, const struct model_spec *spec, struct backend *b,
@@ -173,8 +198,8 @@ int model_memory_plan(const struct weights *w, const struct model_spec *spec, st
 }
 
 static void free_weight(struct model *m, struct weight *w) {
-    for (size_t i = 0; w->experts && i < m->spec.experts.n; i++) m->b->ops->matrix_free(m->b, w->experts[i]);
-    free(w->experts);
+    for (size_t i = 0; i < w->n_each; i++) m->b->ops->matrix_free(m->b, w->each[i]);
+    free(w->each);
     m->b->ops->matrix_free(m->b, w->matrix);
     m->b->ops->buffer_free(m->b, w->vector);
 }

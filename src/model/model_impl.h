@@ -8,10 +8,11 @@
 
 #include <stdatomic.h>
 
-/* One weight: a matrix, a matrix for each expert, or a vector in a buffer; all NULL when the family or the
- * file has none. */
+/* One weight: a matrix, a matrix for each expert or head, or a vector in a buffer; all NULL when the family
+ * or the file has none. */
 struct weight {
-    struct backend_matrix *matrix, **experts; /* experts: [spec.experts.n] */
+    struct backend_matrix *matrix, **each;
+    size_t n_each;
     struct backend_buffer *vector;
 };
 
@@ -23,6 +24,8 @@ enum panel {
     PANEL_Q,
     PANEL_K,
     PANEL_V,
+    PANEL_Q_RANK,   /* of latent attention: what queries are made from, */
+    PANEL_Q_LATENT, /* and queries of stored rows */
     PANEL_GATE,
     PANEL_UP,
     PANEL_OUT,
@@ -61,11 +64,13 @@ int model_plan(const struct model_spec *s, const struct backend *b, const struct
 bool model_skips(const struct model_options *o, enum model_weight w);
 /* SIZE_MAX when it does not fit. */
 size_t model_panel_bytes(const struct model_spec *s, const struct plan *plan, enum panel p);
-/* Part `part` of a tensor, and expert `expert` of it, as the backend wants it but for its rows, which begin
- * at *first_row of the tensor's. 0 and 0 for a plain matrix. */
+/* Part `part` of a tensor, and that of expert or head `index`, as the backend wants it but for its rows,
+ * which begin at *first_row of the tensor's. 0 and 0 for a plain matrix. */
 struct backend_tensor model_tensor_part(const struct model_spec *s, const struct tensor_rule *rule,
-                                        const struct tensor *t, size_t part, size_t expert,
-                                        size_t *first_row);
+                                        const struct tensor *t, size_t part, size_t index, size_t *first_row);
+/* Whether it is to be turned around, and what it is then: floats. */
+bool model_is_turned(const struct tensor_rule *rule, size_t part);
+struct backend_tensor model_turned(const struct backend_tensor *t);
 
 /* Angle per position of each pair, [n_rot / 2]. factors: per-pair divisors of ROPE_FACTORS and ROPE_LONG,
  * else NULL. length: the longest sequence, which ROPE_DYNAMIC depends on. */

@@ -8,11 +8,9 @@
 #include <string.h>
 
 /* Ranges: far above any model there is, and low enough that products of a few of them fit size_t. */
-#define MAX_EMBD  (1u << 17)
 #define MAX_FF    (1u << 20)
 #define MAX_VOCAB (1u << 22)
 #define MAX_HEADS 1024u
-#define HEAD_STEP 8 /* what attention kernels of all devices take */
 
 void spec_full_key(const struct spec_reader *r, const char *name, char key[SPEC_KEY_BYTES]) {
     snprintf(key, SPEC_KEY_BYTES, "%s.%s", r->family->name, name);
@@ -116,7 +114,7 @@ static void read_sizes(struct spec_reader *r, struct model_spec *s) {
     const struct tensor *embd = weights_tensor(r->w, "token_embd.weight");
     s->n_layers = spec_size(r, "block_count", 1, MODEL_MAX_LAYERS);
     s->context_len = spec_size(r, "context_length", 1, SPEC_MAX_CONTEXT);
-    s->n_embd = spec_size(r, "embedding_length", 1, MAX_EMBD);
+    s->n_embd = spec_size(r, "embedding_length", 1, SPEC_MAX_EMBD);
     s->n_ff = spec_size(r, "feed_forward_length", 1, MAX_FF);
     s->n_vocab = embd ? embd->dims[1] : 0;
     s->n_vocab = spec_size_or(r, "vocab_size", 1, MAX_VOCAB, s->n_vocab);
@@ -124,13 +122,17 @@ static void read_sizes(struct spec_reader *r, struct model_spec *s) {
     s->n_heads = spec_size(r, "attention.head_count", 1, MAX_HEADS);
     s->n_kv_heads = spec_size_or(r, "attention.head_count_kv", 1, MAX_HEADS, s->n_heads);
     if (r->rc) return;
+    if (r->family->latent) {
+        spec_read_latent(r, s);
+        return;
+    }
     spec_need(r, s->n_kv_heads <= s->n_heads && s->n_heads % s->n_kv_heads == 0, "attention.head_count_kv",
               s->n_kv_heads, "a divisor of attention.head_count");
     if (!spec_has(r, "attention.key_length"))
         spec_need(r, s->n_embd % s->n_heads == 0, "embedding_length", s->n_embd,
                   "a multiple of attention.head_count, or attention.key_length given");
     s->head_dim = spec_size_or(r, "attention.key_length", 1, SPEC_MAX_HEAD, s->n_embd / s->n_heads);
-    spec_need(r, s->head_dim && s->head_dim <= SPEC_MAX_HEAD && s->head_dim % HEAD_STEP == 0,
+    spec_need(r, s->head_dim && s->head_dim <= SPEC_MAX_HEAD && s->head_dim % SPEC_HEAD_STEP == 0,
               "attention.key_length", s->head_dim, "a multiple of 8, at most 1024");
     size_t value = spec_size_or(r, "attention.value_length", 1, SPEC_MAX_HEAD, s->head_dim);
     spec_need(r, value == s->head_dim, "attention.value_length", value, "equal to attention.key_length");
@@ -155,6 +157,7 @@ static void read_factors(struct spec_reader *r, struct model_spec *s) {
     const struct model_family *f = r->family;
     bool wide = s->n_layers == f->scaled_by_width[0] || s->n_layers == f->scaled_by_width[1];
     double per_head = wide ? (double)s->n_embd / (double)s->n_heads : (double)s->head_dim;
+    if (s->latent.rank) per_head = (double)(s->latent.key + s->latent.n_rot);
     s->attn_scale = (float)spec_float_or(r, "attention.scale", 0.0, 1e3, 1.0 / sqrt(per_head));
     if (s->attn_scale == 0.0f) s->attn_scale = (float)(1.0 / sqrt(per_head));
     s->attn_soft_cap = (float)spec_float_or(r, "attn_logit_softcapping", 0.0, 1e6, 0.0);
@@ -229,7 +232,10 @@ const char *model_pooling_name(enum model_pooling pooling) {
 
 struct backend_kv_layout model_kv_layout(const struct model_spec *s, size_t block_tokens,
                                          enum backend_dtype dtype) {
-    struct backend_kv_layout l = {.n_groups = s->n_kv_groups, .block_tokens = block_tokens, .dtype = dtype};
+    struct backend_kv_layout l = {.n_groups = s->n_kv_groups,
+                                  .block_tokens = block_tokens,
+                                  .dtype = dtype,
+                                  .rows = s->latent.rank != 0};
     for (size_t g = 0; g < s->n_kv_groups; g++)
         l.groups[g] = (struct backend_kv_group){
             .n_layers = s->kv_groups[g].n_layers, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim};
@@ -239,5 +245,11 @@ struct backend_kv_layout model_kv_layout(const struct model_spec *s, size_t bloc
 size_t model_kv_bytes_per_token(const struct model_spec *s, enum backend_dtype dtype) {
     size_t layers = 0;
     for (size_t g = 0; g < s->n_kv_groups; g++) layers += s->kv_groups[g].n_layers;
-    return layers * 2 * s->n_kv_heads * s->head_dim * (dtype == BACKEND_F32 ? 4 : 2);
+    return layers * (s->latent.rank ? 1 : 2) * s->n_kv_heads * s->head_dim * (dtype == BACKEND_F32 ? 4 : 2);
+}
+
+bool model_has_dense(const struct model_spec *s) {
+    for (size_t i = 0; i < s->n_layers; i++)
+        if (!s->layers[i].routed) return true;
+    return false;
 }

@@ -34,6 +34,19 @@ struct model_rope {
     bool fractional;                         /* yarn: the ramp's ends are not rounded to pairs */
 };
 
+/* Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): keys and values of all heads are
+ * products of one latent row, and keys have a rotated part that all heads share. The latent and the rotated
+ * part are what is stored, as the row of one KV head; what makes a head's keys is multiplied into its
+ * queries, and what makes its values is applied to what it has gathered. */
+struct model_latent {
+    size_t rank;       /* elements of the latent; 0: there is none */
+    size_t q_rank;     /* of that which queries are made from; 0: from the stream itself */
+    size_t key, n_rot; /* elements of a head's query: not rotated, and behind them rotated */
+    size_t value;      /* elements of a head's value */
+    bool fused;        /* the matrices of keys and values are one tensor */
+    float norm_eps;    /* of the latents' norms */
+};
+
 struct model_kv_group {
     size_t n_layers;
     size_t window; /* 0 = full attention; else positions kept */
@@ -50,8 +63,9 @@ struct model_layer {
 };
 
 struct model_experts {
-    size_t n, n_used, ff; /* n 0 = none; ff: width of one */
-    size_t shared_ff;     /* width of those that every row passes, 0 = none */
+    size_t n, n_used, ff;                       /* n 0 = none; ff: width of one */
+    size_t shared_ff;                           /* width of those that every row passes, 0 = none */
+    size_t n_groups, n_groups_used, group_best; /* see backend_experts */
     enum backend_gating gating;
     bool normalise;
     float scale;
@@ -85,6 +99,7 @@ struct model_spec {
     enum model_pooling pooling;     /* as the file says, NONE: it does not */
     enum backend_activation activation;
     struct model_experts experts;
+    struct model_latent latent; /* then n_kv_heads is 1 and head_dim that of the stored row */
     struct model_rope ropes[MODEL_ROPES];
     size_t n_ropes;
     size_t n_kv_groups;
@@ -103,6 +118,13 @@ int model_spec_describe(const struct weights *w, struct model_spec *out, struct 
  * case. */
 enum model_pooling model_default_pooling(const struct model_spec *spec, bool wanted);
 const char *model_pooling_name(enum model_pooling pooling); /* "none", "mean", ... */
+
+/* Elements of what a head gathers, as attention has it. */
+static inline size_t model_value_dim(const struct model_spec *s) {
+    return s->latent.rank ? s->latent.rank : s->head_dim;
+}
+/* Experts are not all of the layers: some have one feed-forward block. */
+bool model_has_dense(const struct model_spec *spec);
 
 /* KV bytes of one token over all groups, and of one page; see backend_kv_layout. */
 struct backend_kv_layout model_kv_layout(const struct model_spec *spec, size_t block_tokens,

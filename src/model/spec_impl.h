@@ -7,6 +7,8 @@
 #define SPEC_KEY_BYTES   96
 #define SPEC_MAX_CONTEXT (1u << 26)
 #define SPEC_MAX_HEAD    1024u
+#define SPEC_MAX_EMBD    (1u << 17)
+#define SPEC_HEAD_STEP   8 /* what attention kernels of all devices take */
 
 struct spec_reader {
     const struct weights *w;
@@ -27,6 +29,7 @@ bool spec_bool_or(struct spec_reader *r, const char *name, bool preset);
 /* Fails with "FAMILY.name = value: must be allowed" unless ok. */
 void spec_need(struct spec_reader *r, bool ok, const char *name, size_t value, const char *allowed);
 
+void spec_read_latent(struct spec_reader *r, struct model_spec *s); /* spec_latent.c; after the heads */
 void spec_read_ropes(struct spec_reader *r, struct model_spec *s);  /* spec_rope.c; after the sizes */
 void spec_read_layers(struct spec_reader *r, struct model_spec *s); /* spec_layers.c; after the ropes */
 /* spec_tensors.c: every tensor is one of the family's with the right shape, and none is missing. */

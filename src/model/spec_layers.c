@@ -106,15 +106,30 @@ static void make_groups(struct model_spec *s) {
 
 static void read_gating(struct spec_reader *r, struct model_experts *e) {
     enum { SOFTMAX = 1, SIGMOID, SELECTED }; /* GGUF's values */
+    static const enum backend_gating ours[] = {[SOFTMAX] = BACKEND_GATE_SOFTMAX,
+                                               [SIGMOID] = BACKEND_GATE_SIGMOID,
+                                               [SELECTED] = BACKEND_GATE_SELECTED};
     size_t preset = r->family->gating == BACKEND_GATE_SELECTED ? SELECTED : SOFTMAX;
     size_t gating = spec_size_or(r, "expert_gating_func", 0, 255, preset);
     if (!gating) gating = preset;
-    spec_need(r, gating == SOFTMAX || gating == SELECTED, "expert_gating_func", gating,
-              "1 (softmax) or 3 (softmax over the selected experts)");
-    e->gating = gating == SELECTED ? BACKEND_GATE_SELECTED : BACKEND_GATE_SOFTMAX;
+    spec_need(r, gating <= SELECTED, "expert_gating_func", gating,
+              "1 (softmax), 2 (sigmoid) or 3 (softmax over the selected experts)");
+    e->gating = ours[r->rc ? SOFTMAX : gating];
     e->normalise = spec_bool_or(r, "expert_weights_norm", r->family->normalise_experts);
     e->scale = (float)spec_float_or(r, "expert_weights_scale", 0.0, 1e4, 1.0);
     if (e->scale == 0.0f) e->scale = 1.0f; /* as converters write "none" */
+}
+
+/* Which groups are best: by their best expert, or as DeepSeek-V3 has it, with sigmoid, by their best two. */
+static void read_expert_groups(struct spec_reader *r, struct model_experts *e) {
+    e->n_groups = spec_size_or(r, "expert_group_count", 0, BACKEND_MAX_EXPERT_GROUPS, 0);
+    if (r->rc || e->n_groups < 2) return;
+    e->group_best = e->gating == BACKEND_GATE_SIGMOID ? 2 : 1;
+    e->n_groups_used = spec_size(r, "expert_group_used_count", 1, e->n_groups);
+    spec_need(r, e->n % e->n_groups == 0 && e->n / e->n_groups >= e->group_best, "expert_group_count",
+              e->n_groups, "a divisor of expert_count that leaves a group at least 2 experts");
+    spec_need(r, e->n_used <= e->n_groups_used * (e->n / e->n_groups), "expert_group_used_count",
+              e->n_groups_used, "as many as have expert_used_count experts");
 }
 
 static void read_experts(struct spec_reader *r, struct model_spec *s) {
@@ -126,9 +141,12 @@ static void read_experts(struct spec_reader *r, struct model_spec *s) {
     if (r->rc || !e->n) return;
     e->n_used = spec_size(r, "expert_used_count", 1, e->n);
     e->ff = spec_size_or(r, "expert_feed_forward_length", 1, MAX_FF, s->n_ff);
-    e->shared_ff = spec_size_or(r, "expert_shared_feed_forward_length", 0, MAX_FF, 0);
+    e->shared_ff = e->ff * spec_size_or(r, "expert_shared_count", 0, 64, 0);
+    e->shared_ff = spec_size_or(r, "expert_shared_feed_forward_length", 0, MAX_FF, e->shared_ff);
     read_gating(r, e);
-    for (size_t i = 0; i < s->n_layers; i++) s->layers[i].routed = true;
+    read_expert_groups(r, e);
+    size_t n_dense = spec_size_or(r, "leading_dense_block_count", 0, s->n_layers, 0);
+    for (size_t i = 0; i < s->n_layers; i++) s->layers[i].routed = i >= n_dense;
 }
 
 void spec_read_layers(struct spec_reader *r, struct model_spec *s) {

@@ -18,18 +18,34 @@ static double long_factor(const struct model_spec *s, const struct model_rope *r
     return times > 1.0 ? sqrt(1.0 + log(times) / log((double)rope->original_context)) : 1.0;
 }
 
-static void read_yarn(struct spec_reader *r, struct model_rope *rope) {
+static double yarn_mscale(double factor, double times) {
+    return factor > 1.0 ? 0.1 * times * log(factor) + 1.0 : 1.0;
+}
+
+/* DeepSeek-V2's: the factor of queries and keys is one of all scores instead. GGUF has a tenth of what
+ * config.json calls mscale_all_dim, and takes mscale to be the same, so that nothing is left for the angles.
+ */
+static void read_yarn_scores(struct spec_reader *r, struct model_spec *s, struct model_rope *rope) {
+    double all = spec_float_or(r, "rope.scaling.yarn_log_multiplier", 0.0, 10.0, 0.0) / 0.1;
+    double m = yarn_mscale(rope->factor, all);
+    s->attn_scale = (float)(s->attn_scale * m * m);
+    if (all != 0.0) rope->attn_factor = 1.0 / yarn_mscale(rope->factor, 1.0);
+}
+
+static void read_yarn(struct spec_reader *r, struct model_spec *s, struct model_rope *rope) {
     rope->scaling = ROPE_YARN;
     rope->fractional = !spec_bool_or(r, "rope.scaling.yarn_truncate", !r->family->yarn_fractional);
     rope->original_context = spec_size(r, "rope.scaling.original_context_length", 1, SPEC_MAX_CONTEXT);
-    rope->attn_factor = spec_float_or(r, "rope.scaling.attn_factor", 1e-3, 1e3, 1.0);
+    rope->attn_factor = 1.0;
+    if (r->family->latent) read_yarn_scores(r, s, rope);
+    rope->attn_factor = spec_float_or(r, "rope.scaling.attn_factor", 1e-3, 1e3, rope->attn_factor);
     rope->attn_factor = spec_float_or(r, "rope.scaling.yarn_attn_factor", 1e-3, 1e3, rope->attn_factor);
     rope->ext_factor = spec_float_or(r, "rope.scaling.yarn_ext_factor", 0.0, 1.0, 1.0);
     rope->beta_fast = spec_float_or(r, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32.0);
     rope->beta_slow = spec_float_or(r, "rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1.0);
 }
 
-static void read_scaling(struct spec_reader *r, struct model_rope *rope) {
+static void read_scaling(struct spec_reader *r, struct model_spec *s, struct model_rope *rope) {
     struct meta_str type = {"none", 4};
     char key[SPEC_KEY_BYTES];
     spec_full_key(r, "rope.scaling.type", key);
@@ -49,7 +65,7 @@ static void read_scaling(struct spec_reader *r, struct model_rope *rope) {
     rope->factor = spec_float_or(r, "rope.scaling.factor", 1e-3, 1e6, linear_factor);
     bool linear = is(type, "linear") || (is(type, "none") && linear_factor != 1.0);
     rope->scaling = linear && rope->factor != 1.0 ? ROPE_LINEAR : ROPE_NONE;
-    if (is(type, "yarn")) read_yarn(r, rope);
+    if (is(type, "yarn")) read_yarn(r, s, rope);
     if (!dynamic) return;
     rope->scaling = ROPE_DYNAMIC;
     rope->original_context = spec_size(r, "rope.scaling.original_context_length", 1, SPEC_MAX_CONTEXT);
@@ -86,7 +102,7 @@ void spec_read_ropes(struct spec_reader *r, struct model_spec *s) {
     spec_need(r, rope->n_rot % 2 == 0 && rope->n_rot <= s->head_dim, "rope.dimension_count", rope->n_rot,
               "even and no larger than attention.key_length");
     rope->base = spec_float_or(r, "rope.freq_base", 1.0, 1e15, 10000.0);
-    read_scaling(r, rope);
+    read_scaling(r, s, rope);
     read_factors(r, s, rope);
     if (!r->family->window_rope_plain) return;
     s->n_ropes = 2;

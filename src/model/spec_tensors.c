@@ -10,11 +10,14 @@ static int check_shape(const struct model_spec *s, const struct tensor_rule *rul
     bool vector = rule->rows == D_ONE;
     size_t dims[TENSOR_MAX_DIMS] = {model_dim(s, rule->cols), model_dim(s, rule->rows), 1, 1};
     for (size_t i = 0; i < 2; i++) dims[1] += model_dim(s, rule->more[i]);
-    if (rule->each_expert) dims[vector ? 1 : 2] = s->experts.n;
+    size_t n = tensor_rule_each(rule, s);
+    bool stacked = rule->each == EACH_EXPERT || rule->each == EACH_HEAD;
+    if (stacked) dims[vector ? 1 : 2] = n;
+    if (rule->each == EACH_HEAD_ROWS) dims[1] *= n;
     if (t->dims[0] != dims[0] || t->dims[1] != dims[1] || t->dims[2] != dims[2] || t->dims[3] != dims[3])
         return error_set(err, QUIRE_EFORMAT,
-                         rule->each_expert ? "tensor %s: shape %zu x %zu x %zu x %zu; must be %zu x %zu x %zu"
-                                           : "tensor %s: shape %zu x %zu x %zu x %zu; must be %zu x %zu",
+                         stacked ? "tensor %s: shape %zu x %zu x %zu x %zu; must be %zu x %zu x %zu"
+                                 : "tensor %s: shape %zu x %zu x %zu x %zu; must be %zu x %zu",
                          tensor_label(t), t->dims[0], t->dims[1], t->dims[2], t->dims[3], dims[0], dims[1],
                          dims[2]);
     const struct tensor_type_info *type = tensor_type_info(t->type);
@@ -35,6 +38,10 @@ static bool has_tensor(const struct model_spec *s, const struct tensor_rule *rul
     case IN_DENSE: return !routed;
     case IN_ROUTED: return routed;
     case IN_SHARED: return routed && s->experts.shared_ff;
+    case IN_Q_RANK: return s->latent.q_rank;
+    case IN_Q_WHOLE: return !s->latent.q_rank;
+    case IN_KV_FUSED: return s->latent.fused;
+    case IN_KV_APART: return !s->latent.fused;
     }
     return false;
 }
@@ -60,6 +67,19 @@ static int check_present(const struct spec_reader *r, const struct model_spec *s
     return 0;
 }
 
+/* Why a tensor has no place in its layer. */
+static const char *out_of_place(const struct tensor_rule *rule) {
+    switch (rule->layers) {
+    case IN_DENSE: return "not part of a layer with experts";
+    case IN_SHARED: return "not part of a layer without shared experts";
+    case IN_Q_RANK: return "not part of a model without attention.q_lora_rank";
+    case IN_Q_WHOLE: return "not part of a model with attention.q_lora_rank";
+    case IN_KV_FUSED: return "not part of a model that has attn_k_b, too";
+    case IN_KV_APART: return "not part of a model that has attn_kv_b";
+    default: return "not part of a layer without experts";
+    }
+}
+
 int spec_check_tensors(const struct spec_reader *r, const struct model_spec *s) {
     for (size_t i = 0; i < weights_n_tensors(r->w); i++) {
         const struct tensor *t = weights_tensor_at(r->w, i);
@@ -69,9 +89,8 @@ int spec_check_tensors(const struct spec_reader *r, const struct model_spec *s) 
             return error_set(r->err, QUIRE_EUNSUPPORTED, "tensor %s: not part of a %s model of %zu layers",
                              tensor_label(t), r->family->name, s->n_layers);
         if (rule->weight < W_LAYER_END && !has_tensor(s, rule, layer))
-            return error_set(r->err, QUIRE_EUNSUPPORTED, "tensor %s: not part of a layer %s %sexperts",
-                             tensor_label(t), rule->layers == IN_DENSE ? "with" : "without",
-                             rule->layers == IN_SHARED ? "shared " : "");
+            return error_set(r->err, QUIRE_EUNSUPPORTED, "tensor %s: %s", tensor_label(t),
+                             out_of_place(rule));
         int rc = check_shape(s, rule, t, r->err);
         if (rc) return rc;
     }

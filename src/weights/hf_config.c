@@ -224,7 +224,9 @@ static void read_activation(struct hf_reader *r) {
 }
 
 static void read_decoder(struct hf_reader *r, size_t n_layers) {
-    if (hf_get(r->config, "head_dim"))
+    if (r->family->latent)
+        hf_read_latent(r);
+    else if (hf_get(r->config, "head_dim"))
         hf_put_u64(r, "attention.value_length", "head_dim",
                    hf_size(r, r->config, "head_dim", 1, UINT32_MAX, 0));
     read_windows(r, n_layers);
@@ -261,6 +263,7 @@ void hf_read_config(struct hf_reader *r) {
     size_t n_layers = (size_t)hf_size(r, r->config, "num_hidden_layers", 1, HF_MAX_LAYERS, 0);
     if (!r->rc && !n_layers) hf_fail(r, QUIRE_EFORMAT, "num_hidden_layers is missing");
     if (r->rc) return;
+    r->n_layers = n_layers;
     if (!r->family->encoder) {
         read_decoder(r, n_layers);
         return;

@@ -319,6 +319,47 @@ static const struct hf_alias NOMIC_ALIASES[] = {{"n_embd", "hidden_size"},
 
 static const struct hf_names DISTILBERT_NAMES, NOMIC_NAMES;
 
+/* DeepSeek-V2 and V3; what they have in common with others' names is checked, not read. */
+#define LATENT_KEYS                                                                                          \
+    {"kv_lora_rank", HF_SIZE, "attention.kv_lora_rank", 512}, {"q_lora_rank", HF_OWN, NULL, 1536},           \
+        {"qk_nope_head_dim", HF_OWN, "attention.key_length", 128},                                           \
+        {"qk_rope_head_dim", HF_OWN, "rope.dimension_count", 64},                                            \
+        {"v_head_dim", HF_SIZE, "attention.value_length", 128}, {"qk_head_dim", HF_IGNORED, NULL, 0},        \
+        {"head_dim", HF_IGNORED, NULL, 0}, {"moe_layer_freq", HF_NUMBER, NULL, 1},                           \
+        {"attention_bias", HF_NONE, NULL, 0}, {"mlp_bias", HF_NONE, NULL, 0},                                \
+        {"aux_loss_alpha", HF_IGNORED, NULL, 0}, {"seq_aux", HF_IGNORED, NULL, 0}, {                         \
+        "ep_size", HF_IGNORED, NULL, 0                                                                       \
+    }
+static const struct hf_key DEEPSEEK2_KEYS[] = {
+    LATENT_KEYS,
+    {"n_routed_experts", HF_SIZE, "expert_count", 64},
+    {"num_experts_per_tok", HF_SIZE, "expert_used_count", 0},
+    {"n_shared_experts", HF_SIZE, "expert_shared_count", 2},
+    {"moe_intermediate_size", HF_SIZE, "expert_feed_forward_length", 1407},
+    {"first_k_dense_replace", HF_SIZE, "leading_dense_block_count", 0},
+    {"routed_scaling_factor", HF_REAL, "expert_weights_scale", 1},
+    {"norm_topk_prob", HF_NONE, NULL, 0},
+    {"scoring_func", HF_TEXT, "softmax", 0},
+    {"topk_method", HF_TEXT, "greedy group_limited_greedy", 0},
+    {"n_group", HF_OWN, "expert_group_count", 0},
+    {"topk_group", HF_OWN, "expert_group_used_count", 0}};
+static const struct hf_key DEEPSEEK3_KEYS[] = {
+    LATENT_KEYS,
+    {"n_routed_experts", HF_SIZE, "expert_count", 256},
+    {"num_experts_per_tok", HF_SIZE, "expert_used_count", 8},
+    {"n_shared_experts", HF_SIZE, "expert_shared_count", 1},
+    {"moe_intermediate_size", HF_SIZE, "expert_feed_forward_length", 2048},
+    {"first_k_dense_replace", HF_SIZE, "leading_dense_block_count", 3},
+    {"routed_scaling_factor", HF_REAL, "expert_weights_scale", 2.5},
+    {"norm_topk_prob", HF_FLAG, "expert_weights_norm", 1},
+    {"scoring_func", HF_TEXT, "sigmoid", 0},
+    {"topk_method", HF_TEXT, "noaux_tc", 0},
+    {"n_group", HF_OWN, "expert_group_count", 8},
+    {"topk_group", HF_OWN, "expert_group_used_count", 4},
+    {"rope_interleave", HF_OWN, "rope.interleaved", 1},
+    {"num_nextn_predict_layers", HF_OWN, NULL, 1},
+    {"max_position_embeddings", HF_OWN, "context_length", 4096}};
+
 /* ---- families ---- */
 
 #define FAMILY(a, t, m, f) .architecture = (a), .trunk = (t), .model_type = (m), .family = (f)
@@ -367,6 +408,10 @@ static const struct hf_family FAMILIES[] = {
      .no_rope_layers = true},
     {FAMILY("GptOssForCausalLM", "GptOssModel", "gpt_oss", "gpt-oss"), KEYS(GPT_OSS_KEYS),
      .windows = WINDOWS_PERIOD, .window_period = 2, .post_attention_norm = true, .turned_experts = true},
+    {FAMILY("DeepseekV2ForCausalLM", "DeepseekV2Model", "deepseek_v2", "deepseek2"), KEYS(DEEPSEEK2_KEYS),
+     .latent = true},
+    {FAMILY("DeepseekV3ForCausalLM", "DeepseekV3Model", "deepseek_v3", "deepseek2"), KEYS(DEEPSEEK3_KEYS),
+     .latent = true, .sigmoid_router = true},
     {ENCODER("BertModel", "bert")},
     {ENCODER("BertForMaskedLM", "bert")},
     {ENCODER("BertForSequenceClassification", "bert"), .head = {"pooler.dense.", "classifier."}},
@@ -487,6 +532,17 @@ static const struct hf_name DECODER_LAYER[] = {
     {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", HF_SAME, NULL},
     {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", HF_SAME, NULL},
     {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", HF_SAME, NULL},
+    /* DeepSeek */
+    {"self_attn.q_a_proj.weight", "attn_q_a.weight", HF_SAME, NULL},
+    {"self_attn.q_a_layernorm.weight", "attn_q_a_norm.weight", HF_SAME, NULL},
+    {"self_attn.q_b_proj.weight", "attn_q_b.weight", HF_SAME, NULL},
+    {"self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight", HF_SAME, NULL},
+    {"self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight", HF_SAME, NULL},
+    {"self_attn.kv_b_proj.weight", "attn_kv_b.weight", HF_SAME, NULL},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", HF_SAME, NULL},
+    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", HF_SAME, NULL},
+    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", HF_SAME, NULL},
+    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", HF_SAME, NULL},
     /* Mixtral */
     {"block_sparse_moe.gate.weight", "ffn_gate_inp.weight", HF_SAME, NULL},
     {"block_sparse_moe.experts.*.w1.weight", "ffn_gate_exps.weight", HF_EXPERT, NULL},

@@ -62,6 +62,8 @@ struct hf_family {
     bool no_rope_layers;      /* of each four layers the last does not rotate */
     bool text_config;         /* keys are in text_config; what is not of the text model is left out */
     bool turned_experts;      /* experts without quantization are stored with rows and columns swapped */
+    bool latent;              /* multi-head latent attention, as DeepSeek has it */
+    bool sigmoid_router;      /* experts are weighed by sigmoid */
     bool encoder;             /* BERT's: positions in a table, norms after blocks, no output matrix */
     bool rotates;             /* an encoder with rotary embeddings instead of the table */
     bool numbered_positions;  /* a text's first position has the number behind pad_token_id */
@@ -113,7 +115,9 @@ struct hf_reader {
     bool bare;             /* config.json names the family's trunk: there is no output matrix */
     bool pooled;           /* the folder says how a text becomes one vector */
     size_t first_position; /* rows of the table of positions that are no text's */
-    const char *file;      /* that keys are read from, for messages; NULL = config.json */
+    size_t n_layers;       /* and behind them n_unused that are left out */
+    size_t n_unused;
+    const char *file; /* that keys are read from, for messages; NULL = config.json */
     struct error *err;
     int rc; /* first failure; later calls do nothing */
 };
@@ -145,6 +149,7 @@ void hf_put_str(struct hf_reader *r, const char *key, const char *label, const c
 /* An F32 vector, copied. label: as above. */
 void hf_put_vector(struct hf_reader *r, const char *name, const char *label, const float *v, size_t n);
 
+void hf_read_latent(struct hf_reader *r); /* hf_latent.c: DeepSeek's own keys */
 void hf_read_rope(struct hf_reader *r);   /* hf_rope.c: after the sizes */
 void hf_read_config(struct hf_reader *r); /* hf_config.c: r->family is set by it */
 /* hf_sentence.c: what sentence-transformers puts beside a model, if it is there; after config.json. */

@@ -106,6 +106,7 @@ static void read_yarn(struct hf_reader *r, struct rope *rope) {
     else if (m != 0 && all != 0)
         attention = mscale(rope->factor, m) / mscale(rope->factor, all);
     put_scaling(r, rope, "yarn");
+    if (r->family->latent) hf_put_f64(r, "rope.scaling.yarn_log_multiplier", "mscale_all_dim", 0.1 * all);
     hf_put_f64(r, "rope.scaling.attn_factor", "attention_factor", attention / mscale(rope->factor, 1));
     hf_put_f64(r, "rope.scaling.yarn_beta_fast", "beta_fast", positive(r, p, "beta_fast", 32));
     hf_put_f64(r, "rope.scaling.yarn_beta_slow", "beta_slow", positive(r, p, "beta_slow", 1));
@@ -173,17 +174,20 @@ static void put_length(struct hf_reader *r, const struct rope *rope) {
 
 static void read_scaling(struct hf_reader *r, struct rope *rope) {
     bool linear = is(rope->type, "linear"), dynamic = is(rope->type, "dynamic");
+    bool yarn = is(rope->type, "yarn"), plain = is(rope->type, "default");
+    if (r->family->latent && !yarn && !plain && hf_real(r, rope->params, "mscale_all_dim", 0) != 0)
+        hf_fail(r, QUIRE_EUNSUPPORTED, "mscale_all_dim: only supported with rope_type yarn");
     if (linear || dynamic) {
         rope->factor = needed(r, rope, "factor");
         if (dynamic) rope->original = rope->length; /* what the reference counts from */
         put_scaling(r, rope, rope->type);
-    } else if (is(rope->type, "yarn")) {
+    } else if (yarn) {
         read_yarn(r, rope);
     } else if (is(rope->type, "llama3")) {
         read_llama3(r, rope);
     } else if (is(rope->type, "longrope") || is(rope->type, "su")) {
         read_long(r, rope);
-    } else if (!is(rope->type, "default")) {
+    } else if (!plain) {
         hf_fail(r, QUIRE_EUNSUPPORTED,
                 "rope_type = \"%.32s\": allowed are default, linear, dynamic, yarn, llama3, longrope",
                 rope->type);
@@ -195,18 +199,18 @@ static void read_sizes(struct hf_reader *r, struct rope *rope) {
     size_t heads = (size_t)hf_size(r, c, "num_attention_heads", 1, 65536,
                                    (uint64_t)hf_key(r->family, "num_attention_heads")->preset);
     size_t width = (size_t)hf_size(r, c, "hidden_size", 1, 1u << 24, 0);
-    size_t preset = (size_t)hf_key(r->family, "head_dim")->preset;
+    const char *name = r->family->latent ? "qk_rope_head_dim" : "head_dim";
+    size_t preset = (size_t)hf_key(r->family, name)->preset;
     if (!preset && heads) preset = width / heads;
-    size_t head = (size_t)hf_size(r, c, "head_dim", 1, 2 * MAX_PAIRS, preset);
+    size_t head = (size_t)hf_size(r, c, name, 1, 2 * MAX_PAIRS, preset);
     double share = hf_real(r, c, "partial_rotary_factor", 1);
     share = hf_real(r, rope->params, "partial_rotary_factor", share);
     if (!r->rc && !(share > 0 && share <= 1))
         hf_fail(r, QUIRE_EFORMAT, "partial_rotary_factor = %g: must be more than 0 and at most 1", share);
     rope->n_rot = r->rc ? 2 : (size_t)((double)head * share);
     if (!r->rc && (!rope->n_rot || rope->n_rot % 2 || rope->n_rot > 2 * MAX_PAIRS))
-        hf_fail(r, QUIRE_EFORMAT,
-                "head_dim: %zu rotated elements of %zu; must be an even number from 2 to %d", rope->n_rot,
-                head, 2 * MAX_PAIRS);
+        hf_fail(r, QUIRE_EFORMAT, "%s: %zu rotated elements of %zu; must be an even number from 2 to %d",
+                name, rope->n_rot, head, 2 * MAX_PAIRS);
     rope->length = (size_t)hf_size(r, c, "max_position_embeddings", 1, HF_MAX_LENGTH,
                                    (uint64_t)hf_key(r->family, "max_position_embeddings")->preset);
     rope->original =
@@ -244,7 +248,8 @@ void hf_read_rope(struct hf_reader *r) {
     if (r->rc) return;
     hf_put_f64(r, "rope.freq_base", "rope_theta", rope.theta);
     hf_put_u64(r, "rope.dimension_count", "partial_rotary_factor", rope.n_rot);
-    hf_put_bool(r, "rope.interleaved", "rope_interleaved", false); /* heads' halves, as all of these models */
+    bool pairs = r->family->latent && hf_flag(r, r->config, "rope_interleave", true);
+    hf_put_bool(r, "rope.interleaved", "rope_interleave", pairs); /* else heads' halves */
     if (local || r->family->own_window_rope) read_local(r, local, &rope);
     read_scaling(r, &rope);
     put_length(r, &rope);

@@ -455,6 +455,17 @@ static void translate_of_model(struct translation *tr, const struct tensor *t, c
         add(tr, rule->name, t);
 }
 
+/* Of a layer behind the model's own; says so once. */
+static bool is_unused(struct hf_reader *r, size_t layer) {
+    static const char notice[] = "layers for the prediction of further tokens (num_nextn_predict_layers) are "
+                                 "left out";
+    if (layer < r->n_layers || layer - r->n_layers >= r->n_unused) return false;
+    bool said = false;
+    for (size_t i = 0; i < r->w->n_notices; i++) said |= r->w->notices[i] == notice;
+    if (!said) r->w->notices[r->w->n_notices++] = notice;
+    return true;
+}
+
 static void translate(struct translation *tr, const struct tensor *t) {
     const struct hf_family *f = tr->r->family;
     char buf[NAME_BYTES];
@@ -468,6 +479,7 @@ static void translate(struct translation *tr, const struct tensor *t) {
             "weights with scales are not supported; use the model's unquantized safetensors, or a GGUF file");
         return;
     }
+    if (rest && is_unused(tr->r, layer)) return;
     if (rest)
         translate_layers(tr, t, rest, layer);
     else

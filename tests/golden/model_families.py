@@ -62,7 +62,9 @@ def unpermute(w, n_heads):
 
 
 ATTENTION = {"attn_q": "q_proj", "attn_k": "k_proj", "attn_v": "v_proj", "attn_output": "o_proj", "attn_qkv": "qkv_proj",
-             "attn_q_norm": "q_norm", "attn_k_norm": "k_norm"}
+             "attn_q_norm": "q_norm", "attn_k_norm": "k_norm", "attn_q_a": "q_a_proj", "attn_q_a_norm": "q_a_layernorm",
+             "attn_q_b": "q_b_proj", "attn_kv_a_mqa": "kv_a_proj_with_mqa", "attn_kv_a_norm": "kv_a_layernorm",
+             "attn_kv_b": "kv_b_proj"}
 DENSE = {"ffn_gate": "gate_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}
 
 
@@ -87,6 +89,11 @@ def experts(f, i, p, out):
         out[p + "mlp.experts.down_proj"] = get("ffn_down_exps.weight").swapaxes(1, 2)
         out[p + "mlp.experts.down_proj_bias"] = get("ffn_down_exps.bias")
         return
+    if f.arch == "deepseek2":
+        if f("expert_gating_func") == 2:
+            out[p + "mlp.gate.e_score_correction_bias"] = get("exp_probs_b.bias")
+        for name, theirs in DENSE.items():
+            out[p + f"mlp.shared_experts.{theirs}.weight"] = get(f"{name}_shexp.weight")
     out[p + "mlp.gate.weight"] = get("ffn_gate_inp.weight")
     out[p + "mlp.experts.gate_up_proj"] = both
     out[p + "mlp.experts.down_proj"] = get("ffn_down_exps.weight")
@@ -127,8 +134,11 @@ def state_of(f):
                 out[p + f"mlp.{DENSE[part[2]]}.weight"] = w
             elif part[2] == "attn_sinks":
                 out[p + "self_attn.sinks"] = w
-        if f("expert_count"):
+        if f("expert_count") and i >= f("leading_dense_block_count", 0):
             experts(f, i, p, out)
+        if f"blk.{i}.attn_k_b.weight" in f.tensors:  # [head][rank][key] and [head][value][rank]
+            both = [f.layer(i, "attn_k_b.weight").swapaxes(1, 2), f.layer(i, "attn_v_b.weight")]
+            out[p + "self_attn.kv_b_proj.weight"] = torch.cat(both, 1).flatten(0, 1)
     if gemma:  # stored as 1 + w
         out = {k: w - 1 if "norm" in k else w for k, w in out.items()}
     return out
@@ -138,7 +148,25 @@ MODELS = {"llama": T.MixtralForCausalLM, "qwen2": T.Qwen2ForCausalLM, "qwen3": T
           "gemma2": T.Gemma2ForCausalLM, "gemma3": T.Gemma3ForCausalLM, "phi3": T.Phi3ForCausalLM,
           "qwen2moe": T.Qwen2MoeForCausalLM, "qwen3moe": T.Qwen3MoeForCausalLM, "gpt-oss": T.GptOssForCausalLM,
           "olmo2": T.Olmo2ForCausalLM, "olmo3": T.Olmo3ForCausalLM, "granite": T.GraniteForCausalLM,
+          "deepseek2": T.DeepseekV2ForCausalLM, "deepseek3": T.DeepseekV3ForCausalLM,
           "granitemoe": T.GraniteMoeSharedForCausalLM, "smollm3": T.SmolLM3ForCausalLM}
+
+
+def latent(f, c):
+    key = f("attention.key_length_mla", f("attention.key_length"))
+    if (log := f("rope.scaling.yarn_log_multiplier")) is not None:
+        c["rope_parameters"] |= {"mscale": 10 * log, "mscale_all_dim": 10 * log}
+    c |= {"kv_lora_rank": f("attention.kv_lora_rank"), "q_lora_rank": f("attention.q_lora_rank"),
+          "qk_nope_head_dim": key - f("rope.dimension_count"), "qk_rope_head_dim": f("rope.dimension_count"),
+          "v_head_dim": f("attention.value_length_mla", f("attention.value_length")),
+          "num_key_value_heads": f("attention.head_count"), "first_k_dense_replace": f("leading_dense_block_count"),
+          "n_routed_experts": f("expert_count"), "num_experts_per_tok": f("expert_used_count"),
+          "n_shared_experts": f("expert_shared_count"), "moe_intermediate_size": f("expert_feed_forward_length"),
+          "n_group": f("expert_group_count", 1), "topk_group": f("expert_group_used_count", 1),
+          "topk_method": "group_limited_greedy" if f("expert_group_count") else "greedy",
+          "routed_scaling_factor": f("expert_weights_scale", 1.0), "norm_topk_prob": f("expert_weights_norm", False),
+          "num_nextn_predict_layers": 0}
+    del c["head_dim"]
 
 
 def config_of(f, kind):
@@ -173,6 +201,9 @@ def config_of(f, kind):
     elif kind in ("granite", "granitemoe"):
         c |= {"attention_multiplier": f("attention.scale"), "embedding_multiplier": f("embedding_scale"),
               "residual_multiplier": f("residual_scale"), "logits_scaling": f("logit_scale")}
+    elif kind in ("deepseek2", "deepseek3"):
+        latent(f, c)
+        return c
     elif kind == "smollm3":
         c["use_sliding_window"] = False
     if f("expert_count"):
@@ -204,7 +235,7 @@ def unscaled_windows(model):
 
 def logits(path, variant, tokens):
     f = File(path)
-    kind = variant if variant == "olmo3" else f.arch
+    kind = variant if variant == "olmo3" else "deepseek3" if f("expert_gating_func") == 2 else f.arch
     model = MODELS[kind](MODELS[kind].config_class(**config_of(f, kind))).eval()
     missing = model.load_state_dict(state_of(f), strict=False)
     assert not missing.unexpected_keys and not missing.missing_keys, missing

@@ -130,6 +130,13 @@ LLAMA3 = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_ma
 GEMMA3_ROPE = {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
                                    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}
 
+LATENT = dict(kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=24, n_routed_experts=16,
+              num_experts_per_tok=3, moe_intermediate_size=32, num_hidden_layers=3, first_k_dense_replace=1,
+              num_key_value_heads=4, head_dim=8)
+YARN16 = dict(factor=16.0, original_max_position_embeddings=64)
+DEEPSEEK3 = dict(**LATENT, q_lora_rank=48, n_group=4, topk_group=2, n_shared_experts=1, routed_scaling_factor=2.5,
+                 num_nextn_predict_layers=0)
+
 GPT_OSS = dict(sliding_window=40, **MOE, **rope("yarn", factor=4.0, original_max_position_embeddings=128, truncate=False))
 
 # variant: (class, configuration, other options)
@@ -169,6 +176,13 @@ VARIANTS = {
     "granitemoe": ("GraniteMoe", dict(**MOE, **GRANITE), {}),
     "granitemoeshared": ("GraniteMoeShared", dict(shared_intermediate_size=64, **MOE, **GRANITE), dict(old=True)),
     "smollm3": ("SmolLM3", dict(num_hidden_layers=5), {}),
+    "deepseek2-lite": ("DeepseekV2", dict(**LATENT, q_lora_rank=None, n_shared_experts=2, rms_norm_eps=1e-5), {}),
+    "deepseek2": ("DeepseekV2", dict(**LATENT, q_lora_rank=48, n_group=4, topk_group=2, topk_method="group_limited_greedy",
+                                     n_shared_experts=1, routed_scaling_factor=4.0,
+                                     **rope("yarn", mscale=0.707, mscale_all_dim=0.707, **YARN16)), dict(old=True)),
+    "deepseek3": ("DeepseekV3", dict(**DEEPSEEK3, **rope("yarn", mscale=1.0, mscale_all_dim=1.0, **YARN16)), dict(old=True)),
+    "deepseek3-halves": ("DeepseekV3", dict(**DEEPSEEK3, rope_interleave=False, norm_topk_prob=False,
+                                            **rope("yarn", mscale=1.0, mscale_all_dim=0.5, **YARN16)), {}),
     "gpt-oss": ("GptOss", GPT_OSS, {}),
     "gpt-oss-mxfp4": ("GptOss", GPT_OSS, dict(mxfp4=True)),
 }
@@ -232,7 +246,7 @@ def make(variant, folder):
     text, values = write(path, shapes, kind.startswith("Gemma"), config.tie_word_embeddings, dtype_of)
     with open(os.path.join(folder, "config.json")) as f:
         c = json.load(f)
-    c = {k: v for k, v in c.items() if v is not None}
+    c = {k: v for k, v in c.items() if v is not None or k == "q_lora_rank"}
     if options.get("old"):
         c = old_spelling(c)
     if options.get("mxfp4"):

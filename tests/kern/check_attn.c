@@ -15,12 +15,13 @@ enum { P = KERN_ATTN_PARTITION, MAX_Q = 20 };
 struct problem {
     struct check *c;
     enum kern_kv type;
-    size_t head_dim, block_tokens, n_q, chunk_bytes;
+    bool rows; /* V is a part of K's row */
+    size_t head_dim, value_dim, block_tokens, n_q, chunk_bytes;
     float scale, soft_cap;
     enum side side;
     struct guarded k[P / 16], v[P / 16], q[MAX_Q], scratch; /* chunks that no query attends to stay NULL */
     uint16_t begin[MAX_Q], end[MAX_Q];
-    float *k_rows, *v_rows; /* [P][head_dim] as stored */
+    float *k_rows, *v_rows; /* [P][head_dim] as stored; the same with rows */
 };
 
 struct result {
@@ -29,7 +30,7 @@ struct result {
 };
 
 static const struct kern_attn *attn(const struct problem *p) {
-    return &p->c->kern->attn[p->type];
+    return p->rows ? &p->c->kern->attn_rows[p->type] : &p->c->kern->attn[p->type];
 }
 
 static bool attended(const struct problem *p, size_t slot) {
@@ -41,7 +42,7 @@ static bool attended(const struct problem *p, size_t slot) {
 static void store_slot(struct problem *p, size_t slot, const float *k, const float *v) {
     size_t chunk = slot / p->block_tokens, at = slot % p->block_tokens;
     attn(p)->write_k(p->k[chunk].data, at, p->block_tokens, k, p->head_dim);
-    attn(p)->write_v(p->v[chunk].data, at, v, p->head_dim);
+    if (!p->rows) attn(p)->write_v(p->v[chunk].data, at, v, p->head_dim);
 }
 
 static float as_stored(float x, enum kern_kv type) {
@@ -62,13 +63,13 @@ static void fill_slots(struct problem *p, float size) {
         for (size_t s = 0; s < p->block_tokens; s++) used = used || attended(p, i * p->block_tokens + s);
         if (!used) continue;
         p->k[i] = guarded_new(p->chunk_bytes, 64, p->side);
-        p->v[i] = guarded_new(p->chunk_bytes, 64, p->side);
+        if (!p->rows) p->v[i] = guarded_new(p->chunk_bytes, 64, p->side);
     }
     for (size_t slot = 0; slot < P; slot++) {
         if (!attended(p, slot)) continue;
         float *k = p->k_rows + slot * p->head_dim, *v = p->v_rows + slot * p->head_dim;
         check_fill(p->c, k, p->head_dim, FILL_NORMAL);
-        check_fill(p->c, v, p->head_dim, FILL_NORMAL);
+        if (!p->rows) check_fill(p->c, v, p->head_dim, FILL_NORMAL);
         for (size_t d = 0; d < p->head_dim; d++) k[d] *= size;
         store_slot(p, slot, k, v);
         for (size_t d = 0; d < p->head_dim; d++) {
@@ -77,6 +78,7 @@ static void fill_slots(struct problem *p, float size) {
         }
         attn(p)->read_k(read, p->k[slot / p->block_tokens].data, slot % p->block_tokens, p->head_dim);
         bad += !same_floats(read, k, p->head_dim);
+        if (p->rows) continue;
         attn(p)->read_v(read, p->v[slot / p->block_tokens].data, slot % p->block_tokens, p->head_dim);
         bad += !same_floats(read, v, p->head_dim);
     }
@@ -91,7 +93,7 @@ static void run_by(void (*partition)(const struct kern_attn_job *), struct probl
     float *acc[MAX_Q];
     for (size_t i = 0; i < P / 16; i++) {
         k[i] = p->k[i].data;
-        v[i] = p->v[i].data;
+        v[i] = p->rows ? p->k[i].data : p->v[i].data;
     }
     for (size_t i = 0; i < n; i++) {
         q[i] = p->q[first + i].data;
@@ -101,6 +103,7 @@ static void run_by(void (*partition)(const struct kern_attn_job *), struct probl
                                 .v = v,
                                 .block_tokens = p->block_tokens,
                                 .head_dim = p->head_dim,
+                                .value_dim = p->value_dim,
                                 .q = q,
                                 .begin = p->begin + first,
                                 .end = p->end + first,
@@ -120,7 +123,7 @@ static void run(struct problem *p, struct result *r, size_t first, size_t n) {
 
 static struct result result_new(const struct problem *p) {
     struct result r;
-    for (size_t i = 0; i < p->n_q; i++) r.acc[i] = guarded_new(p->head_dim * sizeof(float), 4, p->side);
+    for (size_t i = 0; i < p->n_q; i++) r.acc[i] = guarded_new(p->value_dim * sizeof(float), 4, p->side);
     return r;
 }
 
@@ -164,7 +167,7 @@ static void check_query(struct problem *p, const struct result *r, size_t i) {
     check_that(p->c, fabs(r->sum[i] - sum) <= relative * sum, "query %zu [%zu, %zu): sum %.9g, expected %.9g",
                i, begin, end, r->sum[i], sum);
     size_t bad = 0;
-    for (size_t d = 0; d < n; d++) {
+    for (size_t d = 0; d < p->value_dim; d++) {
         double want = 0.0, size = 0.0;
         for (size_t t = begin; t < end; t++) {
             double x = exp(s[t] - max) * p->v_rows[t * n + d];
@@ -173,7 +176,8 @@ static void check_query(struct problem *p, const struct result *r, size_t i) {
         }
         if (!(fabs(acc[d] - want) <= relative * size)) bad++;
     }
-    check_that(p->c, bad == 0, "query %zu [%zu, %zu): %zu of %zu weighted sums wrong", i, begin, end, bad, n);
+    check_that(p->c, bad == 0, "query %zu [%zu, %zu): %zu of %zu weighted sums wrong", i, begin, end, bad,
+               p->value_dim);
 }
 
 /* How far a term may be from the reference's for its error before it is rounded: mostly not at all. */
@@ -217,7 +221,7 @@ static void check_rounded(struct problem *p, const struct result *r) {
 
 static bool results_equal(const struct problem *p, const struct result *a, const struct result *b, size_t i) {
     return same_floats(&a->max[i], &b->max[i], 1) && same_floats(&a->sum[i], &b->sum[i], 1) &&
-           same_floats(a->acc[i].data, b->acc[i].data, p->head_dim);
+           same_floats(a->acc[i].data, b->acc[i].data, p->value_dim);
 }
 
 /* Each query alone, all slots it does not attend to now NaN: the same bits. */
@@ -279,16 +283,20 @@ static void choose_ranges(struct problem *p, enum ranges kind) {
     }
 }
 
-static void check_problem(struct check *c, enum kern_kv type, size_t head_dim, size_t block_tokens,
-                          size_t n_q, enum ranges ranges, float size, float soft_cap, enum side side) {
+/* value_dim: of K's rows; 0: V is apart. */
+static void check_problem(struct check *c, enum kern_kv type, size_t head_dim, size_t value_dim,
+                          size_t block_tokens, size_t n_q, enum ranges ranges, float size, float soft_cap,
+                          enum side side) {
     static const char *const types[] = {"f32", "f16", "bf16"};
     char what[128];
-    snprintf(what, sizeof what, "attention %s, head %zu, blocks of %zu, %zu queries, ranges %d, cap %g",
-             types[type], head_dim, block_tokens, n_q, ranges, soft_cap);
+    snprintf(what, sizeof what, "attention %s, head %zu/%zu, blocks of %zu, %zu queries, ranges %d, cap %g",
+             types[type], head_dim, value_dim, block_tokens, n_q, ranges, soft_cap);
     c->what = what;
     struct problem p = {.c = c,
                         .type = type,
+                        .rows = value_dim != 0,
                         .head_dim = head_dim,
+                        .value_dim = value_dim ? value_dim : head_dim,
                         .block_tokens = block_tokens,
                         .n_q = n_q,
                         .scale = size / sqrtf((float)head_dim),
@@ -296,7 +304,7 @@ static void check_problem(struct check *c, enum kern_kv type, size_t head_dim, s
                         .side = side};
     p.chunk_bytes = block_tokens * head_dim * attn(&p)->elem_bytes;
     p.k_rows = calloc(P * head_dim, sizeof(float));
-    p.v_rows = calloc(P * head_dim, sizeof(float));
+    p.v_rows = p.rows ? p.k_rows : calloc(P * head_dim, sizeof(float));
     choose_ranges(&p, ranges);
     fill_slots(&p, size);
     p.scratch = guarded_new(n_q * P * sizeof(float), 4, side);
@@ -318,10 +326,10 @@ static void check_problem(struct check *c, enum kern_kv type, size_t head_dim, s
     for (size_t i = 0; i < P / block_tokens; i++)
         if (p.k[i].data) {
             guarded_free(c, &p.k[i]);
-            guarded_free(c, &p.v[i]);
+            if (!p.rows) guarded_free(c, &p.v[i]);
         }
+    if (!p.rows) free(p.v_rows);
     free(p.k_rows);
-    free(p.v_rows);
 }
 
 /* Parts combined in order: relative error of exp(max - largest) is below 8 U + U |max - largest| exp(..) <= 9
@@ -361,17 +369,31 @@ static void check_combine(struct check *c, size_t n_parts, size_t head_dim, floa
     guarded_free(c, &out);
 }
 
+/* V as a part of K: the sizes of DeepSeek, whole and expanded, and some with ends that fill no vector. */
+static void check_rows(struct check *c) {
+    static const size_t heads[][2] = {{576, 512}, {192, 128}, {40, 32}, {24, 8}, {72, 72}, {16, 8}};
+    static const size_t blocks[] = {16, 32, 64, 128, 256};
+    size_t n = 0;
+    for (int type = 0; type < KERN_KV_TYPES; type++)
+        for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
+            for (int ranges = 0; ranges < RANGES; ranges++, n++)
+                check_problem(c, (enum kern_kv)type, heads[h][0], heads[h][1], blocks[n % 5],
+                              1 + check_below(c, MAX_Q), (enum ranges)ranges, n % 7 == 0 ? 4.0f : 1.0f,
+                              n % 4 == 0 ? 20.0f : 0.0f, (enum side)(n % SIDES));
+}
+
 void check_attn(struct check *c) {
     static const size_t heads[] = {64, 8, 16, 24, 72, 80, 96, 128, 256}, blocks[] = {16, 32, 64, 128, 256};
     size_t n = 0;
     for (int type = 0; type < KERN_KV_TYPES; type++)
         for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
             for (int ranges = 0; ranges < RANGES; ranges++, n++)
-                check_problem(c, (enum kern_kv)type, heads[h], blocks[n % 5], 1 + check_below(c, MAX_Q),
+                check_problem(c, (enum kern_kv)type, heads[h], 0, blocks[n % 5], 1 + check_below(c, MAX_Q),
                               (enum ranges)ranges, n % 7 == 0 ? 4.0f : 1.0f, n % 4 == 0 ? 20.0f : 0.0f,
                               (enum side)(n % SIDES));
     for (size_t n_q = 1; n_q <= MAX_Q; n_q++)
-        check_problem(c, KERN_KV_BF16, 64, 16, n_q, RANGES_CAUSAL, 1.0f, 0.0f, SIDE_BACK);
+        check_problem(c, KERN_KV_BF16, 64, 0, 16, n_q, RANGES_CAUSAL, 1.0f, 0.0f, SIDE_BACK);
+    check_rows(c);
     c->what = "attn_combine";
     for (size_t parts = 1; parts <= 9; parts++)
         for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)

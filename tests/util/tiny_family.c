@@ -24,7 +24,15 @@ struct shape {
     float rope_factor;
     unsigned rope_original; /* of yarn, and of the divisors when `divisors` */
     bool divisors;
+    unsigned kv_rank, q_rank, key, value; /* of latent attention; key without what is rotated */
+    bool apart;                           /* keys' and values' matrices are two tensors */
+    unsigned n_dense, shared_count, groups, groups_used, gating; /* of its experts */
+    float weights_scale, yarn_log;
 };
+
+#define DEEPSEEK_SIZES                                                                                       \
+    .kv_rank = 64, .key = 32, .n_rot = 16, .value = 24, .experts = 16, .expert_ff = 64, .n_dense = 1
+#define DEEPSEEK_YARN(log) .rope_scaling = "yarn", .rope_factor = 32, .rope_original = 64, .yarn_log = (log)
 
 static const struct shape SHAPES[] = {
     {.variant = "qwen2", .arch = "qwen2", .head_dim = 24, .qkv_bias = true, .rope_base = 1e6f},
@@ -138,6 +146,43 @@ static const struct shape SHAPES[] = {
      .n_layers = 5,
      .tied = true,
      .rope_base = 50000},
+    {.variant = "deepseek2-lite",
+     .arch = "deepseek2",
+     DEEPSEEK_SIZES,
+     .experts_used = 3,
+     .gating = 1,
+     .shared_count = 2},
+    {.variant = "deepseek2",
+     .arch = "deepseek2",
+     DEEPSEEK_SIZES,
+     .q_rank = 64,
+     .apart = true,
+     .experts_used = 3,
+     .gating = 1,
+     .shared_count = 1,
+     .groups = 4,
+     .groups_used = 2,
+     .weights_scale = 4,
+     DEEPSEEK_YARN(0.0707f)},
+    {.variant = "deepseek3",
+     .arch = "deepseek2",
+     DEEPSEEK_SIZES,
+     .q_rank = 64,
+     .apart = true,
+     .experts_used = 4,
+     .gating = 2,
+     .shared_count = 1,
+     .groups = 4,
+     .groups_used = 2,
+     .weights_scale = 2.5f,
+     DEEPSEEK_YARN(0.1f)},
+    {.variant = "deepseek3-fused",
+     .arch = "deepseek2",
+     DEEPSEEK_SIZES,
+     .experts_used = 4,
+     .gating = 2,
+     .shared_count = 1,
+     .weights_scale = 2.5f},
 };
 enum { N_SHAPES = sizeof SHAPES / sizeof SHAPES[0] };
 
@@ -167,6 +212,7 @@ static struct shape complete(struct shape s) {
     if (!s.head_dim) s.head_dim = 32;
     if (!s.n_rot) s.n_rot = s.head_dim;
     if (s.experts && !s.expert_ff) s.expert_ff = s.ff;
+    if (s.shared_count) s.shared_ff = s.shared_count * s.expert_ff;
     if (s.rope_base == 0) s.rope_base = 10000;
     return s;
 }
@@ -200,6 +246,30 @@ static void add_scaling(struct gguf_build *b, const struct shape *s) {
                 (float)sqrt(1 + log((double)CONTEXT / s->rope_original) / log(s->rope_original)));
 }
 
+/* Head sizes: as stored where the matrices are apart, else those of queries and values. */
+static void add_latent(struct gguf_build *b, const struct shape *s) {
+    put_u32(b, s, "attention.kv_lora_rank", s->kv_rank);
+    put_u32(b, s, "attention.q_lora_rank", s->q_rank);
+    put_u32(b, s, "attention.head_count_kv", s->apart ? 1 : s->n_heads);
+    put_u32(b, s, "attention.key_length", (s->apart ? s->kv_rank : s->key) + s->n_rot);
+    put_u32(b, s, "attention.value_length", s->apart ? s->kv_rank : s->value);
+    if (s->apart) {
+        put_u32(b, s, "attention.key_length_mla", s->key + s->n_rot);
+        put_u32(b, s, "attention.value_length_mla", s->value);
+    }
+    put_u32(b, s, "leading_dense_block_count", s->n_dense);
+    put_u32(b, s, "expert_shared_count", s->shared_count);
+    put_u32(b, s, "expert_gating_func", s->gating);
+    put_u32(b, s, "expert_group_count", s->groups);
+    put_u32(b, s, "expert_group_used_count", s->groups_used);
+    put_f32(b, s, "expert_weights_scale", s->weights_scale);
+    put_f32(b, s, "rope.scaling.yarn_log_multiplier", s->yarn_log);
+    if (s->gating == 2) {
+        char key[96];
+        gguf_kv_bool(b, key_of(s, "expert_weights_norm", key), true);
+    }
+}
+
 static void add_metadata(struct gguf_build *b, const struct shape *s) {
     char key[96];
     gguf_kv_str(b, "general.architecture", s->arch);
@@ -210,9 +280,13 @@ static void add_metadata(struct gguf_build *b, const struct shape *s) {
     put_u32(b, s, "feed_forward_length", s->ff);
     put_u32(b, s, "vocab_size", N_VOCAB);
     put_u32(b, s, "attention.head_count", s->n_heads);
-    put_u32(b, s, "attention.head_count_kv", s->n_kv_heads);
-    put_u32(b, s, "attention.key_length", s->head_dim);
-    put_u32(b, s, "attention.value_length", s->head_dim);
+    if (s->kv_rank) {
+        add_latent(b, s);
+    } else {
+        put_u32(b, s, "attention.head_count_kv", s->n_kv_heads);
+        put_u32(b, s, "attention.key_length", s->head_dim);
+        put_u32(b, s, "attention.value_length", s->head_dim);
+    }
     put_f32(b, s, "attention.layer_norm_rms_epsilon", 1e-5f);
     put_u32(b, s, "attention.sliding_window", s->window);
     if (s->pattern) {
@@ -233,7 +307,7 @@ static void add_metadata(struct gguf_build *b, const struct shape *s) {
     put_u32(b, s, "expert_count", s->experts);
     put_u32(b, s, "expert_used_count", s->experts_used);
     if (s->expert_ff != s->ff) put_u32(b, s, "expert_feed_forward_length", s->expert_ff);
-    put_u32(b, s, "expert_shared_feed_forward_length", s->shared_ff);
+    if (!s->shared_count) put_u32(b, s, "expert_shared_feed_forward_length", s->shared_ff);
 }
 
 /* ---- tensors ---- */
@@ -273,6 +347,32 @@ static void each_expert(const struct writer *w, const struct shape *s, const cha
                       s->expert_type ? s->expert_type : w->o->type);
 }
 
+static void each_head(const struct writer *w, const struct shape *s, const char *rest, size_t rows,
+                      size_t cols) {
+    char name[96];
+    tiny_add_matrices(w->b, w->o, name_of(w, rest, name), s->n_heads, rows, cols, 1 / sqrt((double)cols),
+                      w->o->type);
+}
+
+static void add_latent_attention(const struct writer *w, const struct shape *s) {
+    size_t queries = s->n_heads * (s->key + s->n_rot);
+    norm(w, "attn_norm.weight", WIDTH, 1);
+    if (s->q_rank) {
+        matrix(w, "attn_q_a.weight", s->q_rank, WIDTH, 1);
+        norm(w, "attn_q_a_norm.weight", s->q_rank, 1);
+    }
+    matrix(w, s->q_rank ? "attn_q_b.weight" : "attn_q.weight", queries, s->q_rank ? s->q_rank : WIDTH, 1.5);
+    matrix(w, "attn_kv_a_mqa.weight", s->kv_rank + s->n_rot, WIDTH, 1.5);
+    norm(w, "attn_kv_a_norm.weight", s->kv_rank, 1);
+    if (s->apart) {
+        each_head(w, s, "attn_k_b.weight", s->kv_rank, s->key);
+        each_head(w, s, "attn_v_b.weight", s->value, s->kv_rank);
+    } else {
+        matrix(w, "attn_kv_b.weight", s->n_heads * (s->key + s->value), s->kv_rank, 1.5);
+    }
+    matrix(w, "attn_output.weight", WIDTH, s->n_heads * s->value, 1);
+}
+
 static void add_attention(const struct writer *w, const struct shape *s) {
     size_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
     if (!s->no_pre_norms) norm(w, "attn_norm.weight", WIDTH, 1);
@@ -305,6 +405,7 @@ static void add_experts(const struct writer *w, const struct shape *s) {
     each_expert(w, s, "ffn_gate_exps.weight", s->expert_ff, WIDTH, 2);
     each_expert(w, s, "ffn_up_exps.weight", s->expert_ff, WIDTH, 2);
     each_expert(w, s, "ffn_down_exps.weight", WIDTH, s->expert_ff, 1);
+    if (s->gating == 2) bias(w, "exp_probs_b.bias", n);
     if (s->expert_biases) {
         bias(w, "ffn_gate_inp.bias", n);
         tiny_add_matrices(w->b, w->o, name_of(w, "ffn_gate_exps.bias", name), 0, n, s->expert_ff, 0.2, 0);
@@ -322,7 +423,7 @@ static void add_experts(const struct writer *w, const struct shape *s) {
 static void add_feed_forward(const struct writer *w, const struct shape *s) {
     const char *name = s->norm_by_other_name ? "post_attention_norm.weight" : "ffn_norm.weight";
     if (!s->no_pre_norms) norm(w, name, WIDTH, 1);
-    if (s->experts) {
+    if (s->experts && w->layer >= s->n_dense) {
         add_experts(w, s);
     } else if (s->fused) {
         matrix(w, "ffn_up.weight", 2 * s->ff, WIDTH, 1.5);
@@ -364,7 +465,10 @@ void *tiny_family_memory(const char *variant, unsigned type, uint64_t seed, size
     }
     for (unsigned layer = 0; layer < s.n_layers; layer++) {
         struct writer w = {.b = &b, .o = &o, .layer = layer};
-        add_attention(&w, &s);
+        if (s.kv_rank)
+            add_latent_attention(&w, &s);
+        else
+            add_attention(&w, &s);
         add_feed_forward(&w, &s);
     }
     tiny_add_vector(&b, &o, "output_norm.weight", WIDTH, 1.5 / (s.tied ? embed * sqrt(WIDTH) : 1), 0.1);

@@ -98,7 +98,7 @@ static size_t last_attended(const struct backend_attention *a, const struct batc
 
 /* Floats that the partial results of one query in one partition take: its weighted sum, maximum and sum. */
 static size_t partial_floats(const struct attn_wave *w) {
-    return w->a->head_dim + 2;
+    return w->a->value_dim + 2;
 }
 
 /* The partial results of one (partition, KV head): all maxima, all sums, all weighted sums. */
@@ -122,9 +122,9 @@ static void combine(const struct attn_wave *w, const struct attn_unit *u, size_t
             t->sum[p] = partial[p * stride + n_queries + i];
         }
         size_t h = head * w->group_heads + i % w->group_heads;
-        float *y = w->y + ((u->row + row) * a->n_heads + h) * a->head_dim;
-        w->c->kern->attn_combine(y, t->max, t->sum, partial + 2 * n_queries + i * a->head_dim, stride,
-                                 n_parts, a->sinks ? cpu_f32(a->sinks)[h] : -INFINITY, a->head_dim);
+        float *y = w->y + ((u->row + row) * a->n_heads + h) * a->value_dim;
+        w->c->kern->attn_combine(y, t->max, t->sum, partial + 2 * n_queries + i * a->value_dim, stride,
+                                 n_parts, a->sinks ? cpu_f32(a->sinks)[h] : -INFINITY, a->value_dim);
     }
 }
 
@@ -138,7 +138,7 @@ static void find_chunks(const struct attn_wave *w, const struct attn_unit *u, si
         bool wanted = (i + 1) * block_tokens > begin && i * block_tokens < end;
         const char *k = wanted ? kv_chunk(kv, w->a->group, table[i], w->a->layer, head) : NULL;
         t->k[i] = k;
-        t->v[i] = wanted ? k + kv->chunk_bytes[w->a->group] : NULL;
+        t->v[i] = wanted && !kv->layout.rows ? k + kv->chunk_bytes[w->a->group] : k;
     }
 }
 
@@ -190,11 +190,12 @@ static void run_item(void *ctx, size_t item, size_t thread) {
     find_chunks(w, u, part, head, begin, end, &t);
     size_t n_queries = u->n_rows * w->group_heads;
     float *partial = partial_at(w, u, part, head);
-    for (size_t i = 0; i < n; i++) t.acc[i] = partial + 2 * n_queries + (first + i) * a->head_dim;
+    for (size_t i = 0; i < n; i++) t.acc[i] = partial + 2 * n_queries + (first + i) * a->value_dim;
     struct kern_attn_job job = {.k = t.k,
                                 .v = t.v,
                                 .block_tokens = w->kv->layout.block_tokens,
                                 .head_dim = a->head_dim,
+                                .value_dim = a->value_dim,
                                 .q = t.q,
                                 .begin = t.begin,
                                 .end = t.end,

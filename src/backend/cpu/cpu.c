@@ -40,7 +40,7 @@ static struct cpu_scratch lay_out(const struct kern *k, const struct backend_cpu
     s.n_partials = size_max(PARTIAL_FLOATS, o->max_heads * s.n_parts * (o->max_head_dim + 2));
 
     carve(&s.thread_bytes, &s.mm, kern_mm_scratch(o->max_width) * sizeof(float));
-    carve(&s.thread_bytes, &s.row, o->max_width * sizeof(float));
+    carve(&s.thread_bytes, &s.row, size_max(o->max_width, o->max_experts) * sizeof(float));
     carve(&s.thread_bytes, &s.attn, attention_thread_bytes(s.n_queries, s.n_parts));
     carve(&s.thread_bytes, &s.sample, sample_thread_bytes(o->max_vocab));
 
@@ -168,6 +168,7 @@ static const struct backend_ops CPU_OPS = {
     .kv_import = cpu_kv_import,
     .embed = cpu_embed,
     .matmul = cpu_matmul,
+    .matmul_heads = cpu_matmul_heads,
     .experts = cpu_experts,
     .residual = cpu_residual,
     .normalise = cpu_normalise,
@@ -184,7 +185,7 @@ static const struct backend_ops CPU_OPS = {
 /* Names of what decides bits: the table, the partition of softmax sums, each KV type's attention, each
  * format's product family. */
 static void describe_numerics(struct cpu_backend *c) {
-    const struct kern_attn *attn = c->kern->attn;
+    const struct kern_attn *attn = c->kern->attn; /* that of rows is float32 arithmetic in every table */
     size_t n = (size_t)snprintf(c->numerics, sizeof c->numerics, "cpu %s attention/%d %s, %s, %s",
                                 c->kern->name, KERN_ATTN_PARTITION, attn[KERN_KV_F32].name,
                                 attn[KERN_KV_F16].name, attn[KERN_KV_BF16].name);

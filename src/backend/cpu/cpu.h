@@ -93,6 +93,8 @@ void cpu_embed(struct backend *b, struct backend_buffer *y, const struct backend
 void cpu_matmul(struct backend *b, struct backend_buffer *const *y, const struct backend_matrix *const *w,
                 const struct backend_buffer *const *bias, size_t n_outputs, const struct backend_input *input,
                 size_t n_rows, bool add);
+/* What a thread has to do before its first product. */
+void cpu_begin_products(const struct cpu_backend *c);
 /* Row i of an input: x as it is, or made in this thread's scratch. */
 const float *cpu_input_row(const struct cpu_backend *c, const struct backend_input *in, size_t width,
                            size_t i, size_t thread);
@@ -112,6 +114,10 @@ void cpu_activate(const struct cpu_backend *c, enum backend_activation activatio
 void cpu_experts(struct backend *b, struct backend_buffer *y, const struct backend_experts *e,
                  const struct backend_buffer *logits, const struct backend_input *input, size_t n_rows);
 
+/* heads.c */
+void cpu_matmul_heads(struct backend *b, struct backend_buffer *y, const struct backend_matrix *const *w,
+                      size_t n_heads, const struct backend_buffer *x, size_t x_dim, size_t n_rows);
+
 /* kv.c */
 size_t cpu_kv_page_bytes(struct backend *b, const struct backend_kv_layout *layout);
 int cpu_kv_create(struct backend *b, const struct backend_kv_layout *layout, size_t n_pages,
@@ -123,11 +129,17 @@ size_t cpu_kv_export_bytes(struct backend *b, const struct backend_kv *kv, size_
 void cpu_kv_export(struct backend *b, const struct backend_kv *kv, size_t group, size_t page, void *dst);
 void cpu_kv_import(struct backend *b, struct backend_kv *kv, size_t group, size_t page, const void *src);
 
-/* K of a layer and head of a page; V is kv->chunk_bytes[group] behind it. */
+/* Chunks of a layer and head: K and V, or K alone. */
+static inline size_t kv_chunks(const struct backend_kv *kv) {
+    return kv->layout.rows ? 1 : 2;
+}
+
+/* K of a layer and head of a page; V, where it is apart, is kv->chunk_bytes[group] behind it. */
 static inline char *kv_chunk(const struct backend_kv *kv, size_t group, size_t page, size_t layer,
                              size_t head) {
     size_t n_heads = kv->layout.groups[group].n_kv_heads;
-    return kv->pages + page * kv->page_bytes + (layer * n_heads + head) * 2 * kv->chunk_bytes[group];
+    return kv->pages + page * kv->page_bytes +
+           (layer * n_heads + head) * kv_chunks(kv) * kv->chunk_bytes[group];
 }
 
 /* rows.c */

@@ -85,42 +85,96 @@ struct experts_job {
 
 /* ---- routing ---- */
 
-/* The n_used experts of the largest logits, ascending by index. */
-static void select_experts(const float *logits, size_t n_experts, uint32_t *chosen, size_t n_used) {
-    for (size_t i = 0; i < n_used; i++) {
+/* The n largest scores, ascending by index; n <= n_scores, of equals the lower index. */
+static void select_largest(const float *scores, size_t n_scores, uint32_t *chosen, size_t n) {
+    for (size_t i = 0; i < n; i++) {
         size_t best = SIZE_MAX, at = i;
-        for (size_t e = 0, k = 0; e < n_experts; e++) {
+        for (size_t e = 0, k = 0; e < n_scores; e++) {
             if (k < i && chosen[k] == e) {
                 k++;
                 continue;
             }
-            if (best == SIZE_MAX || logits[e] > logits[best]) best = e;
+            if (best == SIZE_MAX || scores[e] > scores[best]) best = e;
         }
         for (; at && chosen[at - 1] > best; at--) chosen[at] = chosen[at - 1];
         chosen[at] = (uint32_t)best;
     }
 }
 
-static void weigh(const struct experts_job *j, const float *logits, const uint32_t *chosen, float *weight) {
-    const struct backend_experts *e = j->e;
-    double total = 0.0, chosen_sum = 0.0;
+/* Weights before they are divided or scaled are terms / total. Sigmoid: total 1. */
+static double term_of(const struct backend_experts *e, float logit, float max) {
+    return e->gating == BACKEND_GATE_SIGMOID ? 1.0 / (1.0 + exp(-(double)logit)) : exp((double)logit - max);
+}
+
+static float largest_logit(const struct experts_job *j, const float *logits, bool *finite) {
     float max;
     size_t argmax;
+    j->c->kern->logits_scan(logits, j->e->n_experts, &max, &argmax, finite);
+    return max;
+}
+
+static double total_of(const struct experts_job *j, const float *logits, float max, bool finite) {
+    double total = 0.0;
+    if (!finite) return NAN;
+    if (j->e->gating == BACKEND_GATE_SIGMOID) return 1.0;
+    for (size_t i = 0; i < j->e->n_experts; i++) total += exp((double)logits[i] - max);
+    return total;
+}
+
+/* Experts of groups that are not among the best get the score -inf. */
+static void limit_groups(const struct backend_experts *e, float *scores) {
+    size_t n = e->n_experts / e->n_groups;
+    float best[BACKEND_MAX_EXPERT_GROUPS] = {0};
+    uint32_t chosen[BACKEND_MAX_EXPERT_GROUPS];
+    for (size_t g = 0; g < e->n_groups; g++) {
+        uint32_t top[2];
+        select_largest(scores + g * n, n, top, e->group_best);
+        for (size_t i = 0; i < e->group_best; i++) best[g] += scores[g * n + top[i]];
+    }
+    select_largest(best, e->n_groups, chosen, e->n_groups_used);
+    for (size_t g = 0, k = 0; g < e->n_groups; g++) {
+        if (k < e->n_groups_used && chosen[k] == g) {
+            k++;
+            continue;
+        }
+        for (size_t i = g * n; i < (g + 1) * n; i++) scores[i] = -INFINITY;
+    }
+}
+
+/* What experts are chosen by, where that is not the logits: in this thread's scratch. */
+static const float *scores_of(const struct experts_job *j, const float *logits, size_t thread) {
+    const struct backend_experts *e = j->e;
+    float *scores = cpu_thread_scratch(j->c, thread, j->c->at.row);
+    bool groups = e->n_groups > 1, finite;
+    if (!groups && !e->choice_bias) return logits;
+    float max = largest_logit(j, logits, &finite);
+    double total = total_of(j, logits, max, finite);
+    for (size_t i = 0; i < e->n_experts; i++) {
+        scores[i] = (float)(term_of(e, logits[i], max) / total);
+        if (e->choice_bias) scores[i] += cpu_f32(e->choice_bias)[i];
+    }
+    if (groups) limit_groups(e, scores);
+    return scores;
+}
+
+static void weigh(const struct experts_job *j, const float *logits, const uint32_t *chosen, float *weight) {
+    const struct backend_experts *e = j->e;
     bool finite;
-    j->c->kern->logits_scan(logits, e->n_experts, &max, &argmax, &finite);
-    for (size_t i = 0; i < e->n_experts; i++) total += finite ? exp((double)logits[i] - max) : NAN;
-    for (size_t i = 0; i < e->n_used; i++) chosen_sum += exp((double)logits[chosen[i]] - max);
+    float max = largest_logit(j, logits, &finite);
+    double total = total_of(j, logits, max, finite), chosen_sum = 0.0;
+    for (size_t i = 0; i < e->n_used; i++) chosen_sum += term_of(e, logits[chosen[i]], max);
     if (e->normalise || e->gating == BACKEND_GATE_SELECTED) total = finite ? chosen_sum : NAN;
     for (size_t i = 0; i < e->n_used; i++)
-        weight[i] = (float)(exp((double)logits[chosen[i]] - max) / total * e->scale);
+        weight[i] = (float)(term_of(e, logits[chosen[i]], max) / total * e->scale);
 }
 
 static void route_row(void *ctx, size_t row, size_t thread) {
     const struct experts_job *j = ctx;
     size_t n = j->e->n_used;
     const float *logits = j->logits + row * j->e->n_experts;
-    select_experts(logits, j->e->n_experts, j->r.expert + row * n, n);
-    weigh(j, logits, j->r.expert + row * n, j->r.weight + row * n);
+    uint32_t *chosen = j->r.expert + row * n;
+    select_largest(scores_of(j, logits, thread), j->e->n_experts, chosen, n);
+    weigh(j, logits, chosen, j->r.weight + row * n);
 }
 
 /* Slots by expert, then row: a counting sort. */
@@ -179,6 +233,7 @@ static void pack_slots(void *ctx, size_t item, size_t thread) {
 static void run_product(void *ctx, size_t item, size_t thread) {
     const struct products *p = ctx;
     const struct experts_job *j = p->j;
+    cpu_begin_products(j->c);
     const struct expert_run *run = &j->r.runs[item / p->items_per_run];
     const struct expert_output *o = p->outputs;
     size_t in_run = item % p->items_per_run;

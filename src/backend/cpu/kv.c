@@ -1,5 +1,5 @@
 /* The KV pool: one reservation of equal pages. A page holds, for each layer and KV head of its group, the K
- * chunk and then the V chunk of kern/kern.h. */
+ * chunk and then the V chunk of kern/kern.h, or with `rows` the K chunk alone. */
 #include "backend/cpu/cpu.h"
 
 #include "base/error.h"
@@ -22,7 +22,7 @@ static bool block_fits(size_t block_tokens) {
  * into. */
 static bool lay_out(struct backend_kv *kv, const struct cpu_backend *c) {
     const struct backend_kv_layout *l = &kv->layout;
-    kv->attn = &c->kern->attn[KV_OF_DTYPE[l->dtype]];
+    kv->attn = l->rows ? &c->kern->attn_rows[KV_OF_DTYPE[l->dtype]] : &c->kern->attn[KV_OF_DTYPE[l->dtype]];
     kv->page_bytes = 0;
     if (!block_fits(l->block_tokens) || !l->n_groups || l->n_groups > BATCH_MAX_GROUPS) return false;
     for (size_t g = 0; g < l->n_groups; g++) {
@@ -31,7 +31,7 @@ static bool lay_out(struct backend_kv *kv, const struct cpu_backend *c) {
         if (group->head_dim % HEAD_DIM_STEP) return false;
         if (!size_mul(l->block_tokens * kv->attn->elem_bytes, group->head_dim, &bytes) ||
             !size_align_up(bytes, MEMORY_ALIGN, &kv->chunk_bytes[g]) ||
-            !size_mul(kv->chunk_bytes[g], 2 * group->n_kv_heads, &bytes) ||
+            !size_mul(kv->chunk_bytes[g], kv_chunks(kv) * group->n_kv_heads, &bytes) ||
             !size_mul(bytes, group->n_layers, &bytes))
             return false;
         kv->page_bytes = size_max(kv->page_bytes, bytes);
@@ -91,7 +91,8 @@ void cpu_kv_copy(struct backend *b, struct backend_kv *kv, size_t dst_page, size
 
 size_t cpu_kv_export_bytes(struct backend *b, const struct backend_kv *kv, size_t group) {
     const struct backend_kv_group *g = &kv->layout.groups[group];
-    return g->n_layers * 2 * kv->layout.block_tokens * g->n_kv_heads * g->head_dim * sizeof(float);
+    return g->n_layers * kv_chunks(kv) * kv->layout.block_tokens * g->n_kv_heads * g->head_dim *
+           sizeof(float);
 }
 
 void cpu_kv_export(struct backend *b, const struct backend_kv *kv, size_t group, size_t page, void *dst) {
@@ -100,10 +101,10 @@ void cpu_kv_export(struct backend *b, const struct backend_kv *kv, size_t group,
     for (size_t layer = 0; layer < g->n_layers; layer++)
         for (size_t head = 0; head < g->n_kv_heads; head++) {
             const char *k = kv_chunk(kv, group, page, layer, head), *v = k + kv->chunk_bytes[group];
-            float *out = (float *)dst + layer * 2 * n_tokens * row + head * g->head_dim;
+            float *out = (float *)dst + layer * kv_chunks(kv) * n_tokens * row + head * g->head_dim;
             for (size_t t = 0; t < n_tokens; t++) {
                 kv->attn->read_k(out + t * row, k, t, g->head_dim);
-                kv->attn->read_v(out + (n_tokens + t) * row, v, t, g->head_dim);
+                if (!kv->layout.rows) kv->attn->read_v(out + (n_tokens + t) * row, v, t, g->head_dim);
             }
         }
 }
@@ -114,10 +115,11 @@ void cpu_kv_import(struct backend *b, struct backend_kv *kv, size_t group, size_
     for (size_t layer = 0; layer < g->n_layers; layer++)
         for (size_t head = 0; head < g->n_kv_heads; head++) {
             char *k = kv_chunk(kv, group, page, layer, head), *v = k + kv->chunk_bytes[group];
-            const float *in = (const float *)src + layer * 2 * n_tokens * row + head * g->head_dim;
+            const float *in =
+                (const float *)src + layer * kv_chunks(kv) * n_tokens * row + head * g->head_dim;
             for (size_t t = 0; t < n_tokens; t++) {
                 kv->attn->write_k(k, t, n_tokens, in + t * row, g->head_dim);
-                kv->attn->write_v(v, t, in + (n_tokens + t) * row, g->head_dim);
+                if (!kv->layout.rows) kv->attn->write_v(v, t, in + (n_tokens + t) * row, g->head_dim);
             }
         }
 }

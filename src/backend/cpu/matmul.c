@@ -66,12 +66,15 @@ static void pack_rows(void *ctx, size_t item, size_t thread) {
 /* Which kernels' thread_begin this thread has been through. */
 static _Thread_local const struct kern *begun;
 
+void cpu_begin_products(const struct cpu_backend *c) {
+    if (begun == c->kern) return;
+    if (c->kern->thread_begin) c->kern->thread_begin();
+    begun = c->kern;
+}
+
 static void run_item(void *ctx, size_t item, size_t thread) {
     const struct matmul_job *j = ctx;
-    if (begun != j->c->kern) {
-        if (j->c->kern->thread_begin) j->c->kern->thread_begin();
-        begun = j->c->kern;
-    }
+    cpu_begin_products(j->c);
     size_t tile = item / j->items_per_tile, in_tile = item % j->items_per_tile;
     const struct matmul_output *o = j->outputs;
     while (in_tile >= o->n_items) in_tile -= o++->n_items;

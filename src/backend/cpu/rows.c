@@ -130,15 +130,16 @@ struct rope_more {
     size_t first_row;
 };
 
-static void rotate_heads(const struct rows_job *j, float *x, size_t n_heads,
+/* n_heads heads of `dim` elements. */
+static void rotate_heads(const struct rows_job *j, float *x, size_t n_heads, size_t dim,
                          const struct backend_buffer *norm, const float *cos_sin) {
     const struct rope_more *r = j->more;
     const struct kern *k = j->c->kern;
-    if (norm && r->rope->norm_rows)
-        k->rms_norm(x, x, cpu_f32(norm), n_heads * r->a->head_dim, r->rope->norm_eps);
-    for (size_t h = 0; h < n_heads; h++, x += r->a->head_dim) {
-        if (norm && !r->rope->norm_rows) k->rms_norm(x, x, cpu_f32(norm), r->a->head_dim, r->rope->norm_eps);
-        if (cos_sin) k->rope(x, cos_sin, r->rope->n_rot, r->rope->interleaved);
+    size_t first = r->rope->behind ? dim - r->rope->n_rot : 0, n_norm = first ? first : dim;
+    if (norm && r->rope->norm_rows) k->rms_norm(x, x, cpu_f32(norm), n_heads * dim, r->rope->norm_eps);
+    for (size_t h = 0; h < n_heads; h++, x += dim) {
+        if (norm && !r->rope->norm_rows) k->rms_norm(x, x, cpu_f32(norm), n_norm, r->rope->norm_eps);
+        if (cos_sin) k->rope(x + first, cos_sin, r->rope->n_rot, r->rope->interleaved);
     }
 }
 
@@ -148,18 +149,20 @@ static void rope_row(const struct rows_job *j, size_t i, size_t thread) {
     const struct backend_kv *kv = r->kv;
     size_t position = r->batch->position[r->first_row + i];
     const float *cos_sin = r->rope->table ? cpu_f32(r->rope->table) + position * r->rope->n_rot : NULL;
-    float *q = r->q + i * a->n_heads * a->head_dim, *k = r->k + i * a->n_kv_heads * a->head_dim;
-    rotate_heads(j, q, a->n_heads, r->rope->q_norm, cos_sin);
-    rotate_heads(j, k, a->n_kv_heads, r->rope->k_norm, cos_sin);
+    size_t q_dim = r->rope->q_dim ? r->rope->q_dim : a->head_dim, kv_row = a->n_kv_heads * a->head_dim;
+    float *q = r->q + i * a->n_heads * q_dim, *k = r->k + i * kv_row;
+    rotate_heads(j, q, a->n_heads, q_dim, r->rope->q_norm, cos_sin);
+    rotate_heads(j, k, a->n_kv_heads, a->head_dim, r->rope->k_norm, cos_sin);
 
-    const float *v = r->v + i * a->n_kv_heads * a->head_dim;
     size_t block_tokens = kv->layout.block_tokens, slot = position % block_tokens;
     size_t page = r->batch->seqs[r->batch->seq[r->first_row + i]].table[a->group][position / block_tokens];
     if (!page) return; /* the null page holds nothing */
     for (size_t h = 0; h < a->n_kv_heads; h++) {
         char *chunk = kv_chunk(kv, a->group, page, a->layer, h);
         kv->attn->write_k(chunk, slot, block_tokens, k + h * a->head_dim, a->head_dim);
-        kv->attn->write_v(chunk + kv->chunk_bytes[a->group], slot, v + h * a->head_dim, a->head_dim);
+        if (kv->layout.rows) continue;
+        kv->attn->write_v(chunk + kv->chunk_bytes[a->group], slot, r->v + i * kv_row + h * a->head_dim,
+                          a->head_dim);
     }
 }
 
@@ -169,7 +172,7 @@ void cpu_rope_kv_write(struct backend *b, struct backend_buffer *q, struct backe
                        size_t first_row, size_t n_rows) {
     struct rope_more more = {.q = cpu_f32(q),
                              .k = cpu_f32(k),
-                             .v = cpu_f32(v),
+                             .v = v ? cpu_f32(v) : NULL,
                              .rope = rope,
                              .a = a,
                              .kv = kv,

@@ -116,6 +116,7 @@ static struct backend_attention attention_of(const struct runner *r) {
                                       .n_heads = s->n_heads,
                                       .n_kv_heads = s->n_kv_heads,
                                       .head_dim = s->head_dim,
+                                      .value_dim = s->head_dim,
                                       .scale = (float)(1.0 / sqrt((double)s->head_dim)),
                                       .soft_cap = s->soft_cap,
                                       .window = s->window,
