@@ -84,8 +84,14 @@ static void put_shapes(const struct inspection *i, struct buf *out) {
     if (s->heads) {
         label(out, "heads");
         buf_printf(out, "%" PRIu64, s->heads);
-        if (s->kv_heads) buf_printf(out, ", %" PRIu64 " of keys and values", s->kv_heads);
-        if (s->head_size) buf_printf(out, ", each %" PRIu64 " wide", s->head_size);
+        const struct model_latent *l = i->spec ? &i->spec->latent : NULL;
+        bool latent = l && l->rank;
+        if (latent)
+            buf_printf(out, ", one row for all of keys and values: a latent of %zu, %zu rotated", l->rank,
+                       l->n_rot);
+        else if (s->kv_heads)
+            buf_printf(out, ", %" PRIu64 " of keys and values", s->kv_heads);
+        if (s->head_size && !latent) buf_printf(out, ", each %" PRIu64 " wide", s->head_size);
         buf_putc(out, '\n');
     }
     line(out, "feed-forward", s->ff);

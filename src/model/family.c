@@ -324,6 +324,7 @@ static const struct model_family FAMILIES[] = {
      TENSORS(DEEPSEEK2_TENSORS),
      KEYS(DEEPSEEK2_KEYS),
      .rope_interleaved = true, /* as their makers have them, nothing permuted */
+     .sigmoid_experts = true,
      .latent = true,
      .latent_norm_eps = 1e-6f},
     {.name = "bert",

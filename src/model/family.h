@@ -159,7 +159,8 @@ struct model_family {
     bool yarn_fractional;      /* see model_rope */
     enum backend_gating gating;
     bool normalise_experts;
-    bool latent; /* multi-head latent attention, see model_latent */
+    bool sigmoid_experts; /* a file may say that experts are weighed so */
+    bool latent;          /* multi-head latent attention, see model_latent */
     float latent_norm_eps;
 };
 

@@ -112,8 +112,10 @@ static void read_gating(struct spec_reader *r, struct model_experts *e) {
     size_t preset = r->family->gating == BACKEND_GATE_SELECTED ? SELECTED : SOFTMAX;
     size_t gating = spec_size_or(r, "expert_gating_func", 0, 255, preset);
     if (!gating) gating = preset;
-    spec_need(r, gating <= SELECTED, "expert_gating_func", gating,
-              "1 (softmax), 2 (sigmoid) or 3 (softmax over the selected experts)");
+    bool sigmoid = r->family->sigmoid_experts;
+    spec_need(r, gating <= SELECTED && (gating != SIGMOID || sigmoid), "expert_gating_func", gating,
+              sigmoid ? "1 (softmax), 2 (sigmoid) or 3 (softmax over the selected experts)"
+                      : "1 (softmax) or 3 (softmax over the selected experts)");
     e->gating = ours[r->rc ? SOFTMAX : gating];
     e->normalise = spec_bool_or(r, "expert_weights_norm", r->family->normalise_experts);
     e->scale = (float)spec_float_or(r, "expert_weights_scale", 0.0, 1e4, 1.0);

@@ -17,6 +17,7 @@
 
 struct scenario {
     size_t n_heads, n_kv_heads, head_dim, window, block_tokens, n_rot;
+    size_t value_dim; /* V is so many elements of K's row, whose last n_rot rotate; 0: V is apart */
     float soft_cap;
     bool interleaved, norms, norm_rows, sinks_used, no_rotation, bidirectional;
     enum backend_dtype dtype;
@@ -60,6 +61,10 @@ static void prepare(struct scenario *s) {
         }
 }
 
+static size_t value_dim(const struct scenario *s) {
+    return s->value_dim ? s->value_dim : s->head_dim;
+}
+
 static void forget(struct scenario *s) {
     free(s->q);
     free(s->k);
@@ -76,7 +81,8 @@ static struct backend_kv_layout layout_of(const struct scenario *s) {
         .groups = {{.n_layers = 3, .n_kv_heads = 9, .head_dim = 64},
                    {.n_layers = 2, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim}},
         .block_tokens = s->block_tokens,
-        .dtype = s->dtype};
+        .dtype = s->dtype,
+        .rows = s->value_dim != 0};
 }
 
 static struct backend_kv *poisoned_pages(struct backend *b, const struct scenario *s) {
@@ -116,7 +122,7 @@ static struct backend_attention attention_of(const struct runner *r) {
                                       .n_heads = s->n_heads,
                                       .n_kv_heads = s->n_kv_heads,
                                       .head_dim = s->head_dim,
-                                      .value_dim = s->head_dim,
+                                      .value_dim = value_dim(s),
                                       .scale = (float)(1.0 / sqrt((double)s->head_dim)),
                                       .soft_cap = s->soft_cap,
                                       .window = s->window,
@@ -129,6 +135,7 @@ static struct backend_rope rope_of(const struct runner *r) {
     return (struct backend_rope){.table = s->no_rotation ? NULL : r->rope,
                                  .n_rot = s->n_rot,
                                  .interleaved = s->interleaved,
+                                 .behind = s->value_dim != 0,
                                  .q_norm = s->norms ? r->q_norm : NULL,
                                  .k_norm = s->norms ? r->k_norm : NULL,
                                  .norm_rows = s->norm_rows,
@@ -170,15 +177,16 @@ static void run_panel(struct runner *r, const size_t *take, const size_t *done, 
     struct backend_buffer *yb = buffer_of(b, NULL, n * nq);
     struct backend_attention a = attention_of(r);
     struct backend_rope rope = rope_of(r);
-    b->ops->rope_kv_write(b, qb, kb, vb, &rope, &a, r->kv, &batch, offset, n);
+    size_t ny = s->n_heads * value_dim(s);
+    b->ops->rope_kv_write(b, qb, kb, s->value_dim ? NULL : vb, &rope, &a, r->kv, &batch, offset, n);
     b->ops->attention(b, yb, qb, &a, r->kv, &batch, offset, n);
     b->ops->download(b, q, qb, 0, n * nq * sizeof *q);
-    float *y = floats_of(b, yb, n * nq);
+    float *y = floats_of(b, yb, n * ny);
     n = 0;
     for (size_t i = 0; i < s->n_seqs; i++)
         for (size_t j = 0; j < take[i]; j++, n++) {
             size_t row = s->first[i] + done[i] + j;
-            memcpy(r->out.y + row * nq, y + n * nq, nq * sizeof *y);
+            memcpy(r->out.y + row * ny, y + n * ny, ny * sizeof *y);
             memcpy(r->out.q + row * nq, q + n * nq, nq * sizeof *q);
         }
     free(y);
@@ -244,7 +252,7 @@ static void read_pages(struct runner *r) {
             size_t slot = t % s->block_tokens, row = s->first[i] + t;
             if (!slot) r->b->ops->kv_export(r->b, r->kv, 1, s->tables[i][t / s->block_tokens], page);
             memcpy(r->out.k + row * nkv, k + slot * nkv, nkv * sizeof *k);
-            memcpy(r->out.v + row * nkv, v + slot * nkv, nkv * sizeof *v);
+            memcpy(r->out.v + row * nkv, (s->value_dim ? k : v) + slot * nkv, nkv * sizeof *v);
         }
     free(page);
 }
@@ -306,14 +314,17 @@ static void rotate(const struct scenario *s, float *x, const float *row, size_t 
                    const float *norm, size_t position) {
     const float *c = s->rope + position * s->n_rot, *sn = c + s->n_rot / 2;
     double sum = 0.0, scale = 1.0, out[128];
-    size_t n = s->norm_rows ? n_heads * s->head_dim : s->head_dim;
+    size_t front = s->value_dim ? s->head_dim - s->n_rot : 0;
+    size_t n = s->norm_rows ? n_heads * s->head_dim : front ? front : s->head_dim;
     memcpy(x, row + h * s->head_dim, s->head_dim * sizeof *x);
     for (size_t i = 0; i < n; i++) sum += (double)(s->norm_rows ? row : x)[i] * (s->norm_rows ? row : x)[i];
     if (norm) scale = 1.0 / sqrt(sum / (double)n + 1e-5);
     if (norm && s->norm_rows) norm += h * s->head_dim;
-    for (size_t i = 0; i < s->head_dim; i++) out[i] = x[i] * scale * (norm ? norm[i] : 1.0f);
+    for (size_t i = 0; i < s->head_dim; i++)
+        out[i] = norm && (!front || i < front) ? x[i] * scale * norm[i] : x[i];
     for (size_t i = 0; i < s->n_rot / 2 && !s->no_rotation; i++) {
-        size_t a = s->interleaved ? 2 * i : i, b = s->interleaved ? 2 * i + 1 : i + s->n_rot / 2;
+        size_t a = front + (s->interleaved ? 2 * i : i);
+        size_t b = front + (s->interleaved ? 2 * i + 1 : i + s->n_rot / 2);
         double x0 = out[a], x1 = out[b];
         out[a] = x0 * c[i] - x1 * sn[i];
         out[b] = x0 * sn[i] + x1 * c[i];
@@ -340,7 +351,7 @@ static void check_rotation(const struct scenario *s, const struct outcome *o) {
                 assert_close(o->k + at, x, hd, unit);
                 for (size_t d = 0; d < hd; d++) {
                     float stored = round_dtype(s->v[at + d], s->dtype);
-                    assert_true(o->v[at + d] == stored);
+                    assert_true(s->value_dim || o->v[at + d] == stored);
                     assert_true(round_dtype(o->k[at + d], s->dtype) == o->k[at + d]);
                 }
             }
@@ -369,7 +380,7 @@ static void attend(const struct scenario *s, const struct outcome *o, size_t i, 
     }
     if (s->sinks_used) sum = exp(s->sinks[h] - max);
     for (size_t p = low; p <= high; p++) sum += weight[p] = exp(weight[p] - max);
-    for (size_t d = 0; d < hd; d++) {
+    for (size_t d = 0; d < value_dim(s); d++) {
         y[d] = size[d] = 0.0;
         for (size_t p = low; p <= high; p++) {
             y[d] += weight[p] / sum * v[p * stride + d];
@@ -381,15 +392,15 @@ static void attend(const struct scenario *s, const struct outcome *o, size_t i, 
 /* A device may round queries and the terms of the softmax to bfloat16 where K and V are of that type: then
  * each weight may be wrong by 2^-8, and so may their sum. */
 static void check_head(const struct scenario *s, const struct outcome *o, size_t i, size_t t, size_t h) {
-    const float *got = o->y + ((s->first[i] + t) * s->n_heads + h) * s->head_dim;
+    size_t n = value_dim(s), exact = 0;
+    const float *got = o->y + ((s->first[i] + t) * s->n_heads + h) * n;
     double y[128], size[128];
-    size_t exact = 0;
     attend(s, o, i, t, h, false, y, size);
-    for (size_t d = 0; d < s->head_dim; d++) exact += fabs(got[d] - y[d]) <= 1e-5 * (1.0 + fabs(y[d]));
-    if (exact == s->head_dim) return;
+    for (size_t d = 0; d < n; d++) exact += fabs(got[d] - y[d]) <= 1e-5 * (1.0 + fabs(y[d]));
+    if (exact == n) return;
     assert_int_equal(s->dtype, BACKEND_BF16);
     attend(s, o, i, t, h, true, y, size);
-    for (size_t d = 0; d < s->head_dim; d++)
+    for (size_t d = 0; d < n; d++)
         if (!(fabs(got[d] - y[d]) <= 2.02 * 0x1p-8 * size[d] + 1e-5))
             fail_msg("sequence %zu, row %zu, head %zu, element %zu: %.9g, expected %.9g", i, t, h, d, got[d],
                      y[d]);
@@ -403,7 +414,7 @@ static void check_attention(const struct scenario *s, const struct outcome *o) {
 
 static void check(struct scenario s) {
     prepare(&s);
-    size_t nq = s.n_heads * s.head_dim, nkv = s.n_kv_heads * s.head_dim;
+    size_t ny = s.n_heads * value_dim(&s), nkv = s.n_kv_heads * s.head_dim;
     for (const char *const *path = backend_paths(); *path; path++) {
         struct outcome first = run(&s, *path, 1, TEST_MAX_ROWS, 0);
         check_rotation(&s, &first);
@@ -411,7 +422,7 @@ static void check(struct scenario s) {
         const size_t chunks[] = {1, 16, 37, 0, 0, 0}, threads[] = {2, 1, 4, 2, 4, 3};
         for (size_t i = 0; i < 6; i++) {
             struct outcome o = run(&s, *path, threads[i], chunks[i], i);
-            assert_memory_equal(o.y, first.y, s.total * nq * sizeof(float));
+            assert_memory_equal(o.y, first.y, s.total * ny * sizeof(float));
             assert_memory_equal(o.k, first.k, s.total * nkv * sizeof(float));
             drop(&o);
         }
@@ -528,7 +539,38 @@ static void one_long_sequence(void **state) {
     check(s);
 }
 
+/* Latent attention: one row of K for all heads, of which V is the part that does not rotate. */
+static void values_in_rows_of_keys(void **state) {
+    for (int dtype = 0; dtype < 3; dtype++) {
+        struct scenario s = base((enum backend_dtype)dtype);
+        s.n_kv_heads = 1;
+        s.head_dim = 72;
+        s.value_dim = 64;
+        s.n_rot = 8;
+        s.interleaved = s.norms = true;
+        s.block_tokens = dtype == BACKEND_F16 ? 64 : 16;
+        s.lengths[1] = 257;
+        check(s);
+    }
+    struct scenario s = base(BACKEND_F32);
+    s.n_heads = 2;
+    s.head_dim = 40;
+    s.value_dim = 24;
+    s.n_rot = 16;
+    check(s);
+}
+
 /* ---- pages ---- */
+
+/* Where V is a part of K, a page is half as large. */
+static void pages_of_rows(void **state) {
+    struct scenario s = base(BACKEND_BF16);
+    struct backend *b = backend_start("ref", 1);
+    s.value_dim = 24;
+    struct backend_kv_layout layout = layout_of(&s);
+    assert_int_equal(b->ops->kv_page_bytes(b, &layout), (3 * 9 * 16 * 64 * 2 + 4095) / 4096 * 4096);
+    b->ops->close(b);
+}
 
 static void pages_are_laid_out_and_copied(void **state) {
     struct scenario s = base(BACKEND_BF16);
@@ -586,7 +628,9 @@ int main(void) {
         cmocka_unit_test(windows),
         cmocka_unit_test(partition_edges),
         cmocka_unit_test(one_long_sequence),
+        cmocka_unit_test(values_in_rows_of_keys),
         cmocka_unit_test(pages_are_laid_out_and_copied),
+        cmocka_unit_test(pages_of_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

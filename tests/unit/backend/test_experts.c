@@ -17,11 +17,13 @@
 
 struct problem {
     size_t n_experts, n_used;
+    size_t n_groups, n_groups_used, group_best;
     enum backend_gating gating;
+    bool choice_biases;
     bool normalise, biases, mixed; /* mixed: gate in Q8_0, the others in float */
     float scale;
     enum backend_activation activation;
-    float *x, *norm, *logits, *gate, *up, *down, *gate_bias, *up_bias, *down_bias;
+    float *x, *norm, *logits, *gate, *up, *down, *gate_bias, *up_bias, *down_bias, *choice_bias;
 };
 
 static void prepare(struct problem *p) {
@@ -37,6 +39,8 @@ static void prepare(struct problem *p) {
     p->gate_bias = random_floats(&seed, p->n_experts * FF);
     p->up_bias = random_floats(&seed, p->n_experts * FF);
     p->down_bias = random_floats(&seed, p->n_experts * WIDTH);
+    p->choice_bias = random_floats(&seed, p->n_experts);
+    for (size_t e = 0; e < p->n_experts; e++) p->choice_bias[e] *= 0.2f;
 }
 
 static void forget(struct problem *p) {
@@ -49,6 +53,7 @@ static void forget(struct problem *p) {
     free(p->gate_bias);
     free(p->up_bias);
     free(p->down_bias);
+    free(p->choice_bias);
 }
 
 /* Blocks of 32 integers with scale 1/16, in place of the floats they stand for. */
@@ -104,8 +109,13 @@ static float *run(const struct problem *p, const void *gate_blocks, const char *
         bias[1] = buffer_of(b, p->up_bias, p->n_experts * FF);
         bias[2] = buffer_of(b, p->down_bias, p->n_experts * WIDTH);
     }
+    struct backend_buffer *choice = p->choice_biases ? buffer_of(b, p->choice_bias, p->n_experts) : NULL;
     struct backend_experts e = {.n_experts = p->n_experts,
                                 .n_used = p->n_used,
+                                .n_groups = p->n_groups,
+                                .n_groups_used = p->n_groups_used,
+                                .group_best = p->group_best,
+                                .choice_bias = choice,
                                 .gating = p->gating,
                                 .normalise = p->normalise,
                                 .scale = p->scale,
@@ -136,6 +146,7 @@ static float *run(const struct problem *p, const void *gate_blocks, const char *
     }
     for (size_t i = 0; i < 3; i++) b->ops->buffer_free(b, bias[i]);
     b->ops->buffer_free(b, norm);
+    b->ops->buffer_free(b, choice);
     b->ops->close(b);
     return out;
 }
@@ -164,23 +175,51 @@ static void add_expert(const struct problem *p, size_t e, const double *x, doubl
     }
 }
 
+/* Of the scores that are not taken yet the largest, the lower index of equals. */
+static size_t take_best(const double *scores, bool *taken, size_t n) {
+    size_t best = SIZE_MAX;
+    for (size_t e = 0; e < n; e++)
+        if (!taken[e] && (best == SIZE_MAX || scores[e] > scores[best])) best = e;
+    taken[best] = true;
+    return best;
+}
+
+/* Experts of all groups but the best are ruled out. */
+static void rule_out(const struct problem *p, const double *scores, bool *ruled_out) {
+    size_t n = p->n_experts / p->n_groups;
+    double best[TEST_MAX_EXPERTS] = {0};
+    bool group_taken[TEST_MAX_EXPERTS] = {false};
+    for (size_t g = 0; g < p->n_groups; g++) {
+        bool taken[TEST_MAX_EXPERTS] = {false};
+        for (size_t i = 0; i < p->group_best; i++)
+            best[g] += scores[g * n + take_best(scores + g * n, taken, n)];
+    }
+    for (size_t i = 0; i < p->n_groups_used; i++) take_best(best, group_taken, p->n_groups);
+    for (size_t e = 0; e < p->n_experts; e++) ruled_out[e] = !group_taken[e / n];
+}
+
 static void expect(const struct problem *p, size_t row, float *out) {
     const float *logits = p->logits + row * p->n_experts;
     double x[WIDTH], y[WIDTH] = {0}, sum = 0.0, all = 0.0, chosen = 0.0;
-    bool used[TEST_MAX_EXPERTS] = {false};
+    double terms[TEST_MAX_EXPERTS], scores[TEST_MAX_EXPERTS];
+    bool used[TEST_MAX_EXPERTS] = {false}, taken[TEST_MAX_EXPERTS] = {false};
+    bool sigmoid = p->gating == BACKEND_GATE_SIGMOID;
+    for (size_t e = 0; e < p->n_experts; e++)
+        all += terms[e] = sigmoid ? 1.0 / (1.0 + exp(-(double)logits[e])) : exp(logits[e]);
+    if (sigmoid) all = 1.0;
+    for (size_t e = 0; e < p->n_experts; e++)
+        scores[e] = terms[e] / all + (p->choice_biases ? p->choice_bias[e] : 0.0);
+    if (p->n_groups) rule_out(p, scores, taken);
     for (size_t i = 0; i < WIDTH; i++) sum += (double)p->x[row * WIDTH + i] * p->x[row * WIDTH + i];
     for (size_t i = 0; i < WIDTH; i++) x[i] = p->x[row * WIDTH + i] / sqrt(sum / WIDTH + 1e-5) * p->norm[i];
     for (size_t k = 0; k < p->n_used; k++) {
-        size_t best = SIZE_MAX;
-        for (size_t e = 0; e < p->n_experts; e++)
-            if (!used[e] && (best == SIZE_MAX || logits[e] > logits[best])) best = e;
+        size_t best = take_best(scores, taken, p->n_experts);
         used[best] = true;
-        chosen += exp(logits[best]);
+        chosen += terms[best];
     }
-    for (size_t e = 0; e < p->n_experts; e++) all += exp(logits[e]);
     if (p->normalise || p->gating == BACKEND_GATE_SELECTED) all = chosen;
     for (size_t e = 0; e < p->n_experts; e++)
-        if (used[e]) add_expert(p, e, x, p->scale * exp(logits[e]) / all, y);
+        if (used[e]) add_expert(p, e, x, p->scale * terms[e] / all, y);
     for (size_t i = 0; i < WIDTH; i++) out[i] = (float)y[i];
 }
 
@@ -235,6 +274,34 @@ static void formats_with_different_inputs(void **state) { /* rows are rounded to
     check((struct problem){.n_experts = 5, .n_used = 2, .scale = 1.0f, .mixed = true}, 2e-2);
 }
 
+/* DeepSeek-V3's: by sigmoid and bias, in the two groups whose two best experts are best. */
+static void sigmoid_in_groups(void **state) {
+    check((struct problem){.n_experts = 20,
+                           .n_used = 4,
+                           .n_groups = 5,
+                           .n_groups_used = 2,
+                           .group_best = 2,
+                           .gating = BACKEND_GATE_SIGMOID,
+                           .choice_biases = true,
+                           .normalise = true,
+                           .scale = 2.5f},
+          2e-6);
+    check((struct problem){.n_experts = 8,
+                           .n_used = 3,
+                           .gating = BACKEND_GATE_SIGMOID,
+                           .choice_biases = true,
+                           .scale = 1.0f},
+          2e-6);
+}
+
+/* DeepSeek-V2's: in the groups of the best experts. */
+static void softmax_in_groups(void **state) {
+    check(
+        (struct problem){
+            .n_experts = 16, .n_used = 3, .n_groups = 4, .n_groups_used = 1, .group_best = 1, .scale = 4.0f},
+        2e-6);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(normalised),
@@ -242,6 +309,8 @@ int main(void) {
         cmocka_unit_test(selected_with_biases),
         cmocka_unit_test(all_experts),
         cmocka_unit_test(formats_with_different_inputs),
+        cmocka_unit_test(sigmoid_in_groups),
+        cmocka_unit_test(softmax_in_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,6 +223,66 @@ static void products_of_quantized_weights(void **state) {
     free(x);
 }
 
+/* More heads than an operation's scratch holds at once, and what is behind a head's input goes along. */
+#define HEADS 40
+
+struct heads_case {
+    const float *w, *x;
+    size_t rows, k, x_dim;
+};
+
+static float *run_heads(struct backend *b, size_t step, size_t *n, const void *ctx) {
+    const struct heads_case *c = ctx;
+    const struct backend_matrix *w[HEADS];
+    size_t x_row = HEADS * c->x_dim, y_row = HEADS * (c->rows + c->x_dim - c->k);
+    float *out = malloc(MM_ROWS * y_row * sizeof *out);
+    for (size_t h = 0; h < HEADS; h++) {
+        struct backend_tensor t = f32_tensor(c->w + h * c->rows * c->k, c->rows, c->k);
+        w[h] = load_matrix(b, &t, BACKEND_F32);
+    }
+    for (size_t i = 0; i < MM_ROWS; i += step) {
+        size_t m = least(step, MM_ROWS - i);
+        struct backend_buffer *x = buffer_of(b, c->x + i * x_row, m * x_row);
+        struct backend_buffer *y = buffer_of(b, NULL, m * y_row);
+        b->ops->matmul_heads(b, y, w, HEADS, x, c->x_dim, m);
+        b->ops->download(b, out + i * y_row, y, 0, m * y_row * sizeof *out);
+        b->ops->buffer_free(b, x);
+        b->ops->buffer_free(b, y);
+    }
+    for (size_t h = 0; h < HEADS; h++) b->ops->matrix_free(b, (struct backend_matrix *)(uintptr_t)w[h]);
+    *n = MM_ROWS * y_row;
+    return out;
+}
+
+static void products_of_heads(void **state) {
+    static const struct heads_case cases[] = {{.rows = 72, .k = 32, .x_dim = 48},
+                                              {.rows = 24, .k = 64, .x_dim = 64}};
+    uint64_t seed = 3;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct heads_case c = cases[i];
+        size_t y_dim = c.rows + c.x_dim - c.k;
+        float *w = random_floats(&seed, HEADS * c.rows * c.k),
+              *x = random_floats(&seed, MM_ROWS * HEADS * c.x_dim);
+        float *expected = malloc(MM_ROWS * HEADS * y_dim * sizeof *expected);
+        c.w = w;
+        c.x = x;
+        for (size_t pair = 0; pair < MM_ROWS * HEADS; pair++) {
+            const float *in = x + pair * c.x_dim, *own = w + pair % HEADS * c.rows * c.k;
+            float *out = expected + pair * y_dim;
+            for (size_t r = 0; r < c.rows; r++) {
+                double sum = 0.0;
+                for (size_t k = 0; k < c.k; k++) sum += (double)own[r * c.k + k] * in[k];
+                out[r] = (float)sum;
+            }
+            memcpy(out + c.rows, in + c.k, (c.x_dim - c.k) * sizeof *out);
+        }
+        on_all_paths(run_heads, &c, expected, 2e-5);
+        free(w);
+        free(x);
+        free(expected);
+    }
+}
+
 static void matrices_that_do_not_fit_are_refused(void **state) {
     struct backend *b = backend_start("ref", 1);
     struct error err = {0};
@@ -660,6 +720,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),
         cmocka_unit_test(products_of_quantized_weights),
+        cmocka_unit_test(products_of_heads),
         cmocka_unit_test(matrices_that_do_not_fit_are_refused),
         cmocka_unit_test(embedding),
         cmocka_unit_test(rows_that_are_read),

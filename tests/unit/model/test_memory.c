@@ -4,6 +4,7 @@
 
 #include "util/alloc_fail.h"
 #include "util/tiny_encoder.h"
+#include "util/tiny_family.h"
 #include "util/tiny_model.h"
 
 #include <setjmp.h>
@@ -102,6 +103,23 @@ static void the_plan_of_vectors(void **state) {
     o.pooling = MODEL_POOL_LAST;
     check_plan_of(w, &o);
     free(file);
+}
+
+/* Matrices for each head, and those of keys turned around, whatever their type. */
+static void the_plan_of_latent_attention(void **state) {
+    static const char *const variants[] = {"deepseek2-lite", "deepseek3"};
+    for (size_t i = 0; i < 4; i++) {
+        size_t n;
+        struct weights *w;
+        struct error err = {0};
+        void *file = tiny_family_memory(variants[i % 2], i < 2 ? TENSOR_Q8_0 : TENSOR_F32, 3, &n);
+        if (weights_open_memory(file, n, &w, &err)) fail_msg("%s", err.text);
+        check_plan_of(w, &(struct model_options){.dtype = i < 2 ? BACKEND_BF16 : BACKEND_F32,
+                                                 .max_model_len = 1000,
+                                                 .max_logit_rows = 8,
+                                                 .max_kept_rows = 16});
+        free(file);
+    }
 }
 
 static void the_plan_is_what_is_taken(void **state) {
@@ -241,14 +259,26 @@ static void load_once(void *ctx) {
     if (b) b->ops->close(b);
 }
 
-static void every_allocation_may_fail(void **state) {
-    void *file;
-    struct load_case c = {.w = open_tiny(TENSOR_Q4_1, false, &file), .spec = calloc(1, sizeof *c.spec)};
+/* Closes w. */
+static void fail_each(struct weights *w) {
+    struct load_case c = {.w = w, .spec = calloc(1, sizeof *c.spec)};
     struct error err = {0};
     if (model_spec_read(c.w, c.spec, &err)) fail_msg("%s", err.text);
     assert_true(alloc_fail_each(load_once, &c) > 50);
     weights_close(c.w);
     free(c.spec);
+}
+
+static void every_allocation_may_fail(void **state) {
+    void *file;
+    struct weights *w;
+    struct error err = {0};
+    size_t n;
+    fail_each(open_tiny(TENSOR_Q4_1, false, &file));
+    free(file);
+    file = tiny_family_memory("deepseek2-lite", TENSOR_Q8_0, 3, &n);
+    if (weights_open_memory(file, n, &w, &err)) fail_msg("%s", err.text);
+    fail_each(w);
     free(file);
 }
 
@@ -269,7 +299,7 @@ int main(void) {
         cmocka_unit_test(the_plan_is_what_is_taken), cmocka_unit_test(the_plan_of_vectors),
         cmocka_unit_test(the_default_model_fits),    cmocka_unit_test(limits_are_checked),
         cmocka_unit_test(steps_allocate_nothing),    cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(threads_may_not_start),
+        cmocka_unit_test(threads_may_not_start),     cmocka_unit_test(the_plan_of_latent_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "util/gguf_build.h"
 #include "util/tiny_encoder.h"
 #include "util/tiny_family.h"
+#include "weights/hf.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -295,6 +296,104 @@ static void layers_of_two_kinds(void **state) {
                 s.experts.shared_ff == 192);
 }
 
+/* Both forms of a file describe the same rows; a token takes one row a layer, whatever the number of heads.
+ */
+static void latent_attention(void **state) {
+    static const char *const variants[] = {"deepseek2-lite", "deepseek3"};
+    for (size_t i = 0; i < 2; i++) {
+        struct model_spec s = read_family(variants[i]);
+        assert_true(s.n_heads == 4 && s.n_kv_heads == 1 && s.head_dim == 64 + 16 && s.latent.rank == 64);
+        assert_true(s.latent.key == 32 && s.latent.n_rot == 16 && s.latent.value == 24 &&
+                    s.latent.fused == !i);
+        assert_int_equal(s.latent.q_rank, i ? 64 : 0);
+        assert_int_equal(model_kv_bytes_per_token(&s, BACKEND_BF16), s.n_layers * (64 + 16) * 2);
+        assert_true(model_kv_layout(&s, 16, BACKEND_BF16).rows);
+        assert_true(!s.layers[0].routed && s.layers[1].routed && s.layers[2].routed);
+        assert_int_equal(s.experts.shared_ff, i ? 64 : 128);
+        assert_int_equal(s.experts.gating, i ? BACKEND_GATE_SIGMOID : BACKEND_GATE_SOFTMAX);
+        assert_int_equal(s.experts.group_best, i ? 2 : 0);
+        assert_true(s.ropes[0].interleaved);
+    }
+    /* DeepSeek-V2's softmax_scale: 1 / sqrt(192) times the square of 0.1 * 0.707 * ln(40) + 1; here of
+     * 48, 32. */
+    struct model_spec s = read_family("deepseek2");
+    double m = 0.1 * 0.707 * log(32.0) + 1.0;
+    assert_true(fabs(s.attn_scale - m * m / sqrt(48.0)) < 1e-6);
+    assert_true(fabs(s.ropes[0].attn_factor * (0.1 * log(32.0) + 1.0) - 1.0) < 1e-6);
+}
+
+/* The configuration of DeepSeek-V3 as it is published, but for what says nothing here. */
+static const char DEEPSEEK3[] =
+    "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"attention_bias\":false,\"aux_loss_alpha\":0.001,"
+    "\"ep_size\":1,\"first_k_dense_replace\":3,\"hidden_act\":\"silu\",\"hidden_size\":7168,"
+    "\"intermediate_size\":18432,\"kv_lora_rank\":512,\"max_position_embeddings\":163840,"
+    "\"moe_intermediate_size\":2048,\"moe_layer_freq\":1,\"n_group\":8,\"n_routed_experts\":256,"
+    "\"n_shared_experts\":1,\"norm_topk_prob\":true,\"num_attention_heads\":128,\"num_experts_per_tok\":8,"
+    "\"num_hidden_layers\":61,\"num_key_value_heads\":128,\"num_nextn_predict_layers\":1,"
+    "\"q_lora_rank\":1536,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"rms_norm_eps\":1e-06,"
+    "\"rope_scaling\":{\"beta_fast\":32,\"beta_slow\":1,\"factor\":40,\"mscale\":1.0,\"mscale_all_dim\":1.0,"
+    "\"original_max_position_embeddings\":4096,\"type\":\"yarn\"},\"rope_theta\":10000,"
+    "\"routed_scaling_factor\":2.5,\"scoring_func\":\"sigmoid\",\"seq_aux\":true,"
+    "\"tie_word_embeddings\":false,\"topk_group\":4,\"topk_method\":\"noaux_tc\",\"v_head_dim\":128,"
+    "\"vocab_size\":129280}";
+
+/* 576 elements a layer and token (arXiv 2412.19437, section 4.2: d_c 512, d_h^R 64). */
+static void the_published_deepseek3(void **state) {
+    struct weights *w;
+    struct model_spec s;
+    struct error err = {0};
+    if (hf_open_config(DEEPSEEK3, strlen(DEEPSEEK3), &w, &err)) fail_msg("%s", err.text);
+    if (model_spec_describe(w, &s, &err)) fail_msg("%s", err.text);
+    assert_true(s.head_dim == 576 && s.latent.key == 128 && s.latent.n_rot == 64 && s.latent.value == 128);
+    assert_int_equal(model_kv_bytes_per_token(&s, BACKEND_BF16), 61 * 576 * 2);
+    assert_true(s.context_len == 163840 && !s.layers[2].routed && s.layers[3].routed && s.latent.fused);
+    assert_true(s.experts.n == 256 && s.experts.n_used == 8 && s.experts.n_groups == 8 &&
+                s.experts.normalise && s.experts.n_groups_used == 4 && s.experts.group_best == 2 &&
+                s.experts.scale == 2.5f);
+    double m = 0.1 * log(40.0) + 1.0;
+    assert_true(fabs(s.attn_scale - m * m / sqrt(192.0)) < 1e-7);
+    assert_true(fabs(s.ropes[0].attn_factor * m - 1.0) < 1e-12 && s.ropes[0].interleaved);
+    weights_close(w);
+}
+
+/* The file of a variant with u32 `key` changed. */
+static void read_changed(const char *variant, const char *key, uint32_t v, int code, const char *words) {
+    size_t n, n_key = strlen(key);
+    uint8_t *data = tiny_family_memory(variant, 0, 1, &n), *at = data;
+    struct weights *w;
+    struct model_spec s;
+    struct error err = {0};
+    while (at + n_key < data + n && memcmp(at, key, n_key)) at++;
+    memcpy(at + n_key + 4, &v, sizeof v); /* behind the type */
+    assert_int_equal(weights_open_memory(data, n, &w, &err), 0);
+    assert_int_equal(model_spec_read(w, &s, &err), code);
+    if (!strstr(err.text, words)) fail_msg("\"%s\" does not say \"%s\"", err.text, words);
+    weights_close(w);
+    free(data);
+}
+
+static void wrong_latents(void **state) {
+    read_changed("deepseek3", "deepseek2.attention.kv_lora_rank", 60, QUIRE_EFORMAT, "a multiple of 8");
+    read_changed("deepseek3", "deepseek2.attention.kv_lora_rank", 1016, QUIRE_EFORMAT, "at most 1024");
+    read_changed("deepseek3", "deepseek2.attention.kv_lora_rank", 72, QUIRE_EFORMAT,
+                 "attention.key_length = 80");
+    read_changed("deepseek3", "deepseek2.attention.value_length_mla", 32, QUIRE_EFORMAT,
+                 "attn_v_b.weight: shape");
+    read_changed("deepseek3", "deepseek2.rope.dimension_count", 48, QUIRE_EFORMAT,
+                 "attention.key_length_mla = 48: must be more than");
+    read_changed("deepseek2-lite", "deepseek2.attention.head_count_kv", 2, QUIRE_EFORMAT,
+                 "equal to attention.head_count");
+    read_changed("deepseek3", "deepseek2.expert_group_count", 5, QUIRE_EFORMAT, "a divisor of expert_count");
+    read_changed("deepseek3", "deepseek2.expert_group_count", 16, QUIRE_EFORMAT, "a divisor of expert_count");
+    read_changed("deepseek3", "deepseek2.expert_group_used_count", 5, QUIRE_EFORMAT, "1 to 4");
+    read_changed("deepseek3", "deepseek2.expert_used_count", 9, QUIRE_EFORMAT, "expert_group_used_count = 2");
+    read_changed("deepseek3", "deepseek2.expert_gating_func", 4, QUIRE_EFORMAT, "2 (sigmoid)");
+    read_changed("deepseek3", "deepseek2.leading_dense_block_count", 2, QUIRE_EUNSUPPORTED,
+                 "not part of a layer without experts");
+    read_changed("deepseek3-fused", "deepseek2.leading_dense_block_count", 0, QUIRE_EUNSUPPORTED,
+                 "not part of a layer with experts");
+}
+
 static void too_many_used(struct gguf_build *b) {
     gguf_kv_u32(b, "llama.expert_count", 8);
     gguf_kv_u32(b, "llama.expert_used_count", 9);
@@ -455,8 +554,9 @@ int main(void) {
         cmocka_unit_test(encoders),       cmocka_unit_test(sizes_and_defaults),
         cmocka_unit_test(missing_parts),  cmocka_unit_test(wrong_values),
         cmocka_unit_test(windows),        cmocka_unit_test(layers_of_two_kinds),
-        cmocka_unit_test(wrong_families), cmocka_unit_test(angles),
-        cmocka_unit_test(yarn_angles),
+        cmocka_unit_test(wrong_families), cmocka_unit_test(latent_attention),
+        cmocka_unit_test(wrong_latents),  cmocka_unit_test(the_published_deepseek3),
+        cmocka_unit_test(angles),         cmocka_unit_test(yarn_angles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,6 +217,21 @@ static void bad_configs(void **state) {
          "contradicts another key"},
         {CONFIG("SmolLM3ForCausalLM", ",\"no_rope_layers\":[1,0]"), QUIRE_EUNSUPPORTED, "no_rope_layers[1]"},
         {CONFIG("Gemma3ForConditionalGeneration", ""), QUIRE_EFORMAT, "text_config must be an object"},
+        {CONFIG("DeepseekV2ForCausalLM", ",\"norm_topk_prob\":true"), QUIRE_EUNSUPPORTED,
+         "norm_topk_prob = true"},
+        {CONFIG("DeepseekV2ForCausalLM", ",\"topk_method\":\"noaux_tc\""), QUIRE_EUNSUPPORTED,
+         "topk_method = \"noaux_tc\": not supported for DeepseekV2ForCausalLM, only greedy "
+         "group_limited_greedy is"},
+        {CONFIG("DeepseekV3ForCausalLM", ",\"scoring_func\":\"softmax\""), QUIRE_EUNSUPPORTED,
+         "scoring_func = \"softmax\""},
+        {CONFIG("DeepseekV3ForCausalLM", ",\"moe_layer_freq\":2"), QUIRE_EUNSUPPORTED, "moe_layer_freq = 2"},
+        {CONFIG("DeepseekV3ForCausalLM", ",\"attention_bias\":true"), QUIRE_EUNSUPPORTED,
+         "attention_bias = true"},
+        {CONFIG("DeepseekV3ForCausalLM", ",\"qk_rope_head_dim\":7"), QUIRE_EFORMAT,
+         "qk_rope_head_dim: 7 rotated elements"},
+        {CONFIG("DeepseekV3ForCausalLM",
+                ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"mscale_all_dim\":1}"),
+         QUIRE_EUNSUPPORTED, "mscale_all_dim: only supported with rope_type yarn"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct error err = {0};
