@@ -18,12 +18,12 @@ static void count_params(const struct weights *w, const struct model_spec *spec,
         uint64_t n = (uint64_t)t->dims[0] * tensor_rows(t);
         if (!rule || rule->weight >= W_ROPE_FREQS) continue;
         f->n_params += n;
-        f->n_params_used += rule->each_expert ? n / spec->experts.n * spec->experts.n_used : n;
+        f->n_params_used += rule->each == EACH_EXPERT ? n / spec->experts.n * spec->experts.n_used : n;
     }
 }
 
-static const char *kind_of(size_t n_heads, size_t n_kv_heads) {
-    return n_kv_heads == n_heads ? "MHA" : n_kv_heads == 1 ? "MQA" : "GQA";
+static const char *kind_of(size_t n_heads, size_t n_kv_heads, bool rows) {
+    return rows ? "MLA" : n_kv_heads == n_heads ? "MHA" : n_kv_heads == 1 ? "MQA" : "GQA";
 }
 
 static void describe_groups(struct forecast *f) {
@@ -32,15 +32,18 @@ static void describe_groups(struct forecast *f) {
     f->n_groups = o->layout.n_groups;
     for (size_t g = 0; g < f->n_groups; g++) {
         const struct backend_kv_group *l = &o->layout.groups[g];
-        f->groups[g] = (struct forecast_group){.kind = kind_of(o->spec.n_heads, l->n_kv_heads),
-                                               .n_layers = l->n_layers,
-                                               .n_heads = o->spec.n_heads,
-                                               .n_kv_heads = l->n_kv_heads,
-                                               .head_dim = l->head_dim,
-                                               .window = o->cache.window[g],
-                                               .token_bytes = (uint64_t)l->n_layers * 2 * l->n_kv_heads *
-                                                              l->head_dim * f->elem_bytes};
-        f->token_bytes += f->groups[g].token_bytes;
+        f->groups[g] =
+            (struct forecast_group){.kind = kind_of(o->spec.n_heads, l->n_kv_heads, o->layout.rows),
+                                    .n_chunks = o->layout.rows ? 1 : 2,
+                                    .n_layers = l->n_layers,
+                                    .n_heads = o->spec.n_heads,
+                                    .n_kv_heads = l->n_kv_heads,
+                                    .head_dim = l->head_dim,
+                                    .window = o->cache.window[g]};
+        struct forecast_group *group = &f->groups[g];
+        group->token_bytes =
+            (uint64_t)l->n_layers * group->n_chunks * l->n_kv_heads * l->head_dim * f->elem_bytes;
+        f->token_bytes += group->token_bytes;
     }
 }
 

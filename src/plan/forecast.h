@@ -20,10 +20,11 @@ struct forecast_ask {
     size_t concurrency; /* sequences at once; 0: max_num_seqs, and that all have KV is not asked for */
 };
 
-/* Layers that share a block table, as formula: bytes of a token = layers x 2 x heads x head_dim x bytes of an
- * element. */
+/* Layers that share a block table, as formula: bytes of a token = layers x chunks x heads x head_dim x bytes
+ * of an element. Chunks are K and V, or with latent attention the one row that holds both. */
 struct forecast_group {
-    const char *kind;                                       /* "MHA", "GQA", "MQA" */
+    const char *kind; /* "MHA", "GQA", "MQA", "MLA" */
+    size_t n_chunks;
     size_t n_layers, n_heads, n_kv_heads, head_dim, window; /* window 0: full attention */
     uint64_t token_bytes;
 };

@@ -49,13 +49,14 @@ static void put_group(const struct forecast_group *g, size_t elem_bytes, struct 
         buf_printf(out, " window %-7zu", g->window);
     else
         buf_puts(out, " full attention");
-    buf_printf(out, " %3zu x 2 x %3zu x %4zu x %zu = %8llu\n", g->n_layers, g->n_kv_heads, g->head_dim,
-               elem_bytes, (unsigned long long)g->token_bytes);
+    buf_printf(out, " %3zu x %zu x %3zu x %4zu x %zu = %8llu\n", g->n_layers, g->n_chunks, g->n_kv_heads,
+               g->head_dim, elem_bytes, (unsigned long long)g->token_bytes);
 }
 
 static void put_kv(const struct forecast *f, struct buf *out) {
     const struct outlook *o = &f->o;
-    buf_puts(out, "\nKV of a token: layers x (K and V) x KV heads x elements of a head x bytes of one\n");
+    buf_puts(out, "\nKV of a token: layers x (K and V, or a row of both) x KV heads x elements of a head x "
+                  "bytes of one\n");
     for (size_t g = 0; g < f->n_groups; g++) put_group(&f->groups[g], f->elem_bytes, out);
     buf_puts(out, "  together ");
     put_bytes(out, (double)f->token_bytes);
