@@ -1,9 +1,9 @@
 #include "base/error.h"
 #include "base/size.h"
+#include "base/thread.h"
 #include "base/workers.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,16 +36,6 @@ static void *worker(void *arg) {
     return NULL;
 }
 
-/* Signals stay with the threads that expect them. */
-static int start_thread(struct workers *w, pthread_t *thread) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int status = pthread_create(thread, NULL, worker, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return status;
-}
-
 int workers_start(struct workers **out, size_t n_threads, size_t max_queued, struct error *err) {
     size_t bytes;
     *out = NULL;
@@ -58,7 +48,7 @@ int workers_start(struct workers **out, size_t n_threads, size_t max_queued, str
     pthread_mutex_init(&w->lock, NULL); /* with default attributes these two cannot fail */
     pthread_cond_init(&w->wake, NULL);
     for (; w->n_threads < n_threads; w->n_threads++) {
-        int status = start_thread(w, &w->threads[w->n_threads]);
+        int status = thread_start(&w->threads[w->n_threads], "quire-worker", 0, worker, w);
         if (!status) continue;
         size_t started = w->n_threads;
         workers_stop(w);

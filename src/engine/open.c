@@ -2,10 +2,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,21 +165,11 @@ static void fill_info(struct quire_engine *e, const struct quire_config *c) {
     atomic_store(&e->stats.blocks_total, i->n_blocks);
 }
 
-/* Signals stay with the threads that expect them. */
-static int start_thread(pthread_t *thread, void *(*fn)(void *), void *arg) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int status = pthread_create(thread, NULL, fn, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return status;
-}
-
 static int start_threads(struct quire_engine *e, struct error *err) {
-    int status = start_thread(&e->thread, engine_main, e);
+    int status = thread_start(&e->thread, "quire-engine", 0, engine_main, e);
     e->has_thread = !status;
     if (!status) {
-        status = start_thread(&e->populate_thread, populate_main, e);
+        status = thread_start(&e->populate_thread, "quire-populate", 0, populate_main, e);
         e->has_populate = !status;
     }
     return status ? error_set(err, QUIRE_EIO, "cannot start the engine's threads: %s", strerror(status)) : 0;

@@ -2,9 +2,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -179,12 +180,9 @@ int loop_start(struct loop *loop, struct server *server, size_t index, struct er
         if (rc) return rc;
     }
 
-    /* Signals are for the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&loop->thread, NULL, run_loop, loop);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    char name[16];
+    snprintf(name, sizeof name, "quire-loop-%u", (unsigned)(index % 1000));
+    int rc = thread_start(&loop->thread, name, 0, run_loop, loop);
     if (rc) return error_set(err, QUIRE_EIO, "cannot start a loop thread: %s", strerror(rc));
     loop->running = true;
     return 0;

@@ -3,11 +3,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "base/thread.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -108,9 +108,6 @@ static void helper_wait(struct pool *p, uint32_t seen) {
 static void *helper_main(void *arg) {
     struct pool *p = arg;
     size_t thread = 1 + atomic_fetch_add(&p->n_named, 1);
-    char name[16];
-    snprintf(name, sizeof name, "quire-cpu-%u", (unsigned)(thread % 10000));
-    pthread_setname_np(pthread_self(), name);
 
     uint32_t seen = 0;
     for (;;) {
@@ -167,20 +164,13 @@ void pool_run_after(struct pool *p, size_t n_first, pool_fn *first, size_t n_ite
 }
 
 static int start_helpers(struct pool *p, struct error *err) {
-    pthread_attr_t attr;
-    if (pthread_attr_init(&attr)) return error_set(err, QUIRE_ENOMEM, "compute threads: out of memory");
-    pthread_attr_setstacksize(&attr, POOL_STACK_BYTES);
-    /* Signals are for the threads that handle them. */
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = 0;
     while (p->n_started < p->n_threads - 1 && !rc) {
-        rc = pthread_create(&p->threads[p->n_started], &attr, helper_main, p);
+        char name[16];
+        snprintf(name, sizeof name, "quire-cpu-%u", (unsigned)((p->n_started + 1) % 10000));
+        rc = thread_start(&p->threads[p->n_started], name, POOL_STACK_BYTES, helper_main, p);
         if (!rc) p->n_started++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
     if (!rc) return 0;
     return error_set(err, QUIRE_ENOMEM, "compute threads: could not start thread %zu of %zu: %s",
                      p->n_started + 2, p->n_threads, strerror(rc));
