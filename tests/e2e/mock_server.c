@@ -82,7 +82,7 @@ static struct conn *pop(void) {
 
 static void put(struct conn *c, const char *data, size_t n) {
     while (n) {
-        ssize_t w = write(c->fd, data, n);
+        ssize_t w = send(c->fd, data, n, MSG_NOSIGNAL); /* cheaper than write */
         if (w > 0) {
             data += w;
             n -= (size_t)w;
@@ -140,11 +140,31 @@ static void begin(struct conn *c, uint64_t start_us) {
     push(c);
 }
 
+struct event { /* an event as a chunk of the body */
+    char bytes[600];
+    size_t n;
+};
+
+static struct event make_event(const char *json) {
+    struct event e;
+    e.n = (size_t)snprintf(e.bytes, sizeof e.bytes, "%x\r\ndata: %s\n\n\r\n", (unsigned)strlen(json) + 8, json);
+    return e;
+}
+
 static void event(struct conn *c, const char *json) {
-    char out[600];
-    int n = (int)strlen(json) + 8;
-    n = snprintf(out, sizeof out, "%x\r\ndata: %s\n\n\r\n", (unsigned)n, json);
-    put(c, out, (size_t)n);
+    struct event e = make_event(json);
+    put(c, e.bytes, e.n);
+}
+
+static struct event text, delta; /* those of a token, made once: the server shall cost little */
+
+static void make_tokens(void) {
+    text = make_event("{\"id\":\"cmpl-0123456789abcdef\",\"object\":\"text_completion\",\"created\":1700000000,"
+                      "\"model\":\"mock\",\"choices\":[{\"index\":0,\"text\":\" word\",\"logprobs\":null,"
+                      "\"finish_reason\":null}],\"usage\":null}");
+    delta = make_event("{\"id\":\"chatcmpl-0123456789abcdef\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,"
+                       "\"model\":\"mock\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word\"},\"logprobs\":null,"
+                       "\"finish_reason\":null}]}");
 }
 
 static void next_request(struct conn *c);
@@ -189,13 +209,7 @@ static void end(struct conn *c) {
 
 /* The tokens that are due by now. A stream that has left is still timed to its end: its slot was in use. */
 static void step(struct conn *c) {
-    static const char text[] = "{\"id\":\"cmpl-0123456789abcdef\",\"object\":\"text_completion\",\"created\":1700000000,"
-                               "\"model\":\"mock\",\"choices\":[{\"index\":0,\"text\":\" word\",\"logprobs\":null,"
-                               "\"finish_reason\":null}],\"usage\":null}";
-    static const char delta[] = "{\"id\":\"chatcmpl-0123456789abcdef\",\"object\":\"chat.completion.chunk\",\"created\":"
-                                "1700000000,\"model\":\"mock\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" "
-                                "word\"},\"logprobs\":null,\"finish_reason\":null}]}";
-    if (c->fd >= 0) event(c, c->chat ? delta : text);
+    if (c->fd >= 0) put(c, c->chat ? delta.bytes : text.bytes, c->chat ? delta.n : text.n);
     c->sent += chunk;
     if (c->sent >= c->want) {
         end(c);
@@ -341,6 +355,7 @@ int main(int argc, char **argv) {
     tpot_us = 1000 * option("tpot");
     slots = option("slots");
     chunk = (long)option("chunk");
+    make_tokens();
     struct rlimit files;
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
