@@ -45,6 +45,12 @@ def run(*args, input=None, timeout=60, env=None):
     )
 
 
+# A greedy answer of the default model that no rounding changes: on every CPU path and dtype seen, each of its tokens is at
+# least 1.3 nats ahead of the second best.
+REPEATED = "The sky is blue because of the way air scatters light."
+REPEAT = f"Repeat this sentence exactly: {REPEATED}"
+
+
 class Answer:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
