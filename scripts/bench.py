@@ -5,13 +5,12 @@ usage: bench.py [--model MODEL] [--streams 1,8,32] [--rounds 5] [--threads N] [-
                 [--keep NAME]
 
 Each request has prompt tokens of its own (random ids, so that nothing is shared): 128 in and 64 out unless --shape says
-otherwise; a run is 4 requests for each stream, at least 8. The servers take turns, round by round, and medians are shown: output tokens over the time of the
+otherwise; a run is 4 requests for each stream, at least 8, sent by `quire bench serve`. The servers take turns, round by round, and medians are shown: output tokens over the time of the
 whole run, time to the first token, time between tokens. --require makes a smaller ratio to llama.cpp a failure.
 The figures also go to build/bench.json; --keep NAME puts them, with what the machine is, into bench/results/NAME.json, from
 which scripts/bench_docs.py makes the tables of docs/benchmarks.md."""
 
 import argparse
-import concurrent.futures
 import datetime
 import http.client
 import json
@@ -28,6 +27,8 @@ import time
 from machine import processor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts" / "peers"))
+from drive import drive  # noqa: E402
 
 
 class Server:
@@ -61,28 +62,6 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
 
-    def one(self, prompt, n_out):
-        """One streamed completion on a connection of its own. Returns the times of its tokens, from the start."""
-        body = {"model": "bench", "prompt": prompt, "max_tokens": n_out, "temperature": 0, "stream": True,
-                "ignore_eos": True, "stream_options": {"include_usage": True}, **self.extra}
-        start, times, usage = time.perf_counter(), [], None
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        if response.status != 200:
-            raise RuntimeError(f"{self.name}: {response.status} {response.read(500)!r}")
-        for line in response:
-            if not line.startswith(b"data: {"):
-                continue
-            event = json.loads(line[6:])
-            if event.get("choices"):
-                times.append(time.perf_counter() - start)
-            usage = event.get("usage") or usage
-        connection.close()
-        if not usage or usage["completion_tokens"] != n_out or usage["prompt_tokens"] != len(prompt):
-            raise RuntimeError(f"{self.name}: wanted {len(prompt)} + {n_out} tokens, usage is {usage}")
-        return times
-
 
 def free_port():
     with socket.socket() as s:
@@ -94,15 +73,8 @@ def measure(server, streams, shape, seed):
     n_in, n_out = shape
     rng = random.Random(seed)
     prompts = [[rng.randrange(1000, 40000) for _ in range(n_in)] for _ in range(max(8, 4 * streams))]
-    start = time.perf_counter()
-    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
-        runs = list(pool.map(lambda prompt: server.one(prompt, n_out), prompts))
-    seconds = time.perf_counter() - start
-    return {
-        "tok_s": len(prompts) * n_out / seconds,
-        "ttft_ms": 1000 * statistics.median(times[0] for times in runs),
-        "tpot_ms": 1000 * statistics.median((times[-1] - times[0]) / max(n_out - 1, 1) for times in runs),
-    }
+    summary, _ = drive("build/quire", f"http://127.0.0.1:{server.port}", prompts, n_out, streams, server.extra)
+    return {"tok_s": summary["output_tokens_per_s"], "ttft_ms": summary["ttft_ms"]["p50"], "tpot_ms": summary["tpot_ms"]["p50"]}
 
 
 def start_servers(model, threads):

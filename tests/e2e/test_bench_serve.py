@@ -1,11 +1,15 @@
 """`quire bench serve` against a server whose delays are known, and against the real one."""
 
+import contextlib
 import csv
 import html.parser
+import itertools
 import json
 import re
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 import numpy as np
@@ -439,6 +443,92 @@ def test_wrong_use(tmp_path):
         fails(mock.url, "--workload", "sharegpt", "--file", bad, says='entry 0 has no list "conversations"', code=1)
     with Mock(usage=0) as mock:
         fails(mock.url, "--requests", "2", says="has no usage", code=1)
+
+
+@contextlib.contextmanager
+def answering(*answers):
+    """A server that gives the n-th connection the n-th answer (the last one from then on), whatever it is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20 * PATIENCE)
+
+        def serve():
+            with contextlib.suppress(OSError):
+                for answer in itertools.chain(answers, itertools.repeat(answers[-1])):
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.settimeout(5)
+                        connection.recv(65536)
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def plain(body, status="200 OK"):
+    return f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+
+
+MODELS = plain('{"data":[{"id":"m"}]}')
+NONE = plain("{}", "404 Not Found")
+
+
+@pytest.mark.parametrize("answers,says", [
+    ([b"SSH-2.0-OpenSSH_9.2\r\n"], "cannot be reached: Received HTTP/0.9 when not allowed"),
+    ([b""], "cannot be reached: Empty reply from server"),
+    ([b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"], "cannot be reached: transfer closed with 99 bytes remaining to read"),
+    ([plain("<html>")], "/v1/models does not answer with a list of models"),
+    ([plain("[1]")], "/v1/models does not answer with a list of models"),
+    ([plain('{"data":[]}')], "/v1/models names no model; give one with --model"),
+    ([plain('{"error":{"message":"who\\nare \\"you\\"?"}}', "401 Unauthorized")], '/v1/models answers 401: who are "you"?'),
+    ([plain("<html>\\x1b busy", "502 Bad Gateway")], "/v1/models answers 502: <html>"),
+    ([MODELS, NONE, NONE, plain('{"error":"no completions here"}', "501 Not Implemented")],
+     "/v1/completions answers 501: no completions here"),
+    ([MODELS, NONE, NONE, plain('{"choices":[]}')], "/v1/completions: the answer is no event stream though one was asked for"),
+])
+def test_servers_that_are_none(answers, says):
+    """One line with what the server did, and nothing was measured."""
+    with answering(*answers) as url:
+        done = run("bench", "serve", url, "--requests", 2, "--input-tokens", 8, "--output-tokens", 2)
+    lines = done.stderr.splitlines()
+    assert done.returncode in (1, 2) and len(lines) == 1 and says in lines[0] and not done.stdout, (done.stderr, done.stdout)
+
+
+def test_no_such_host():
+    done = run("bench", "serve", "http://host.invalid:1")
+    assert done.returncode == 1 and "cannot be reached: Could not resolve host: host.invalid" in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_server_that_stops_answering(tmp_path):
+    """Requests that take too long fail by --timeout; those that were answered before are kept."""
+    with Mock(ttft=1, tpot=1) as mock:
+        figures, done = bench(mock.url, "--concurrency", 2, "--requests", 6, "--output-tokens", "uniform:1:4000", "--timeout",
+                              1.5, "--seed", 2, tmp_path=tmp_path)
+        repeat = figures["points"][0]["repeats"][0]
+        outcomes = repeat["records"]["outcome"]
+        assert {e["kind"] for e in repeat["errors"]} == {"timeout"} and "ok" in outcomes
+        assert "timed out" in repeat["errors"][0]["example"] and f"failed: {outcomes.count('timeout')} timeout" in done.stdout
+
+
+@pytest.mark.parametrize("load", [("--concurrency", 4), ("--rate", 100, "--arrival", "constant")])
+def test_what_was_measured_is_kept(tmp_path, load):
+    """A server that dies in the second of two points: both are in all files, and the last line says where it ended."""
+    csv_path, html_path = tmp_path / "a.csv", tmp_path / "a.html"
+    flag, value, *more = load
+    with Mock(ttft=5, tpot=1, die_after=60) as mock:
+        figures, done = bench(mock.url, flag, f"{value},{2 * value}", *more, "--requests", 45, "--output-tokens", 4, "--csv", csv_path,
+                              "--html", html_path, tmp_path=tmp_path, code=1)
+    assert len(done.stderr.splitlines()) == 1 and "the server is gone: connect: " in done.stderr, done.stderr
+    first, second = (p["summary"] for p in figures["points"])
+    assert first["ok"] == 45 and first["failed"] == 0 and 0 < second["ok"] < 20 and second["failed"] >= 10
+    assert figures["points"][1]["title"] in figures["ended_early"]
+    assert [int(row["ok"]) for row in csv.DictReader(csv_path.open())] == [45, second["ok"]]
+    assert "the server is gone" in html_path.read_text()
 
 
 class Page(html.parser.HTMLParser):
