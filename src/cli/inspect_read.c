@@ -56,7 +56,7 @@ static uint64_t elements_of(const struct tensor *t) {
 static void add_tensor(struct inspect_sum *sum, const struct tensor *t) {
     sum->n_tensors++;
     sum->n_elements += elements_of(t);
-    sum->bytes += t->bytes;
+    sum->bytes += tensor_stored_bytes(t);
 }
 
 static void read_tensors(struct inspection *i) {
@@ -65,7 +65,7 @@ static void read_tensors(struct inspection *i) {
         const struct tensor *t = weights_tensor_at(w, k);
         enum tensor_class class = tensor_class_of(t->name);
         bool routed = class == CLASS_EXPERTS && !strstr(t->name, "shexp") && i->sizes.experts;
-        add_tensor(&i->classes[class][t->type], t);
+        add_tensor(&i->classes[class][tensor_stored_type(t)], t);
         add_tensor(&i->total, t);
         i->active += routed ? elements_of(t) / i->sizes.experts * i->sizes.experts_used : elements_of(t);
     }

@@ -159,7 +159,7 @@ static int load_tensors(struct loader *l) {
         bool skip = model_skips(l->o, model_tensor_rule(l->family, &l->m->spec, t->name, &layer)->weight);
         int rc = skip ? 0 : load_tensor(l, t);
         if (rc) return rc;
-        done += t->bytes;
+        done += tensor_stored_bytes(t);
         if (l->o->progress) l->o->progress(l->o->progress_ctx, (double)done / (double)total);
     }
     return 0;

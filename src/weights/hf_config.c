@@ -179,18 +179,6 @@ static void find_family(struct hf_reader *r) {
             name ? "architectures" : "model_type", name ? name : type, known);
 }
 
-static void check_quantization(struct hf_reader *r) {
-    const json_t *q = hf_get(r->config, "quantization_config");
-    if (!q) q = hf_get(r->top, "quantization_config");
-    const char *method = json_string_value(hf_get(q, "quant_method"));
-    if (!q || (method && !strcmp(method, "mxfp4") && r->family->turned_experts)) return;
-    hf_fail(r, QUIRE_EUNSUPPORTED,
-            "quantization_config.quant_method = \"%.32s\": not supported; use the model's unquantized "
-            "safetensors, or "
-            "a GGUF file",
-            method ? method : "?");
-}
-
 static void note_code(struct hf_reader *r) {
     if (!hf_get(r->top, "auto_map")) return;
     r->w->notices[r->w->n_notices++] =
@@ -254,7 +242,7 @@ void hf_read_config(struct hf_reader *r) {
     if (r->rc) return;
     if (r->family->text_config) r->config = hf_get(r->top, "text_config");
     if (!json_is_object(r->config)) hf_fail(r, QUIRE_EFORMAT, "text_config must be an object");
-    check_quantization(r);
+    hf_read_quantization(r);
     if (!r->rc) check_known(r);
     if (r->rc) return;
     note_code(r);

@@ -117,6 +117,8 @@ struct hf_reader {
     size_t first_position; /* rows of the table of positions that are no text's */
     size_t n_layers;       /* and behind them n_unused that are left out */
     size_t n_unused;
+    bool scaled;      /* 8-bit weights with scales, as quantization_config says, */
+    size_t block[2];  /* rows and columns of a block that has one; 0: not in blocks */
     const char *file; /* that keys are read from, for messages; NULL = config.json */
     struct error *err;
     int rc; /* first failure; later calls do nothing */
@@ -149,9 +151,13 @@ void hf_put_str(struct hf_reader *r, const char *key, const char *label, const c
 /* An F32 vector, copied. label: as above. */
 void hf_put_vector(struct hf_reader *r, const char *name, const char *label, const float *v, size_t n);
 
-void hf_read_latent(struct hf_reader *r); /* hf_latent.c: DeepSeek's own keys */
-void hf_read_rope(struct hf_reader *r);   /* hf_rope.c: after the sizes */
-void hf_read_config(struct hf_reader *r); /* hf_config.c: r->family is set by it */
+void hf_read_quantization(struct hf_reader *r); /* hf_quant.c */
+/* hf_quant.c: weights in the files that have scales become floats. Before tensors are translated. */
+void hf_join_scales(struct hf_reader *r);
+bool hf_is_scale(const struct hf_reader *r, const char *name); /* of such weights, or of their inputs */
+void hf_read_latent(struct hf_reader *r);                      /* hf_latent.c: DeepSeek's own keys */
+void hf_read_rope(struct hf_reader *r);                        /* hf_rope.c: after the sizes */
+void hf_read_config(struct hf_reader *r);                      /* hf_config.c: r->family is set by it */
 /* hf_sentence.c: what sentence-transformers puts beside a model, if it is there; after config.json. */
 void hf_read_sentence(struct hf_reader *r);
 

@@ -365,19 +365,25 @@ static void join_experts(struct translation *tr, const struct expert *e, size_t 
         if (e[i].index != i)
             r->rc = error_set(r->err, QUIRE_EFORMAT, "tensor \"%.128s\": that of expert %zu is %s",
                               first->name, i, e[i].index < i ? "there twice" : "missing");
-        else if (t->type != first->type || t->dims[0] != first->dims[0] || t->dims[1] != first->dims[1])
+        else if (t->type != first->type || !t->parts != !first->parts || t->dims[0] != first->dims[0] ||
+                 t->dims[1] != first->dims[1])
             fail(r, QUIRE_EFORMAT, t, "another shape or dtype than that of expert 0");
     }
     if (r->rc) return;
     struct tensor *out = add(tr, e->name, first);
-    struct tensor_parts *p = add_parts(r, out, PIECES_ROWS, n);
+    struct tensor_parts *p = add_parts(r, out, first->parts ? first->parts->kind : PIECES_ROWS, n);
     if (!p) return;
     out->n_dims = 3;
     out->dims[2] = n;
     out->bytes = first->bytes * n; /* all of them are in files */
     p->n_rows = first->dims[1];
+    if (first->parts) {
+        p->scaled = first->parts->scaled;
+        p->stored_bytes = first->parts->stored_bytes * n;
+    }
     for (size_t i = 0; i < n; i++)
-        p->pieces[i] = (struct tensor_piece){.data = e[i].t->data, .file = e[i].t->file};
+        p->pieces[i] = e[i].t->parts ? e[i].t->parts->pieces[0]
+                                     : (struct tensor_piece){.data = e[i].t->data, .file = e[i].t->file};
 }
 
 static void join_all(struct translation *tr) {
@@ -406,6 +412,13 @@ static void translate_layers(struct translation *tr, const struct tensor *t, con
     snprintf(name, sizeof name, "blk.%zu.%s", layer, rule->name ? rule->name : "");
     snprintf(second, sizeof second, "blk.%zu.%s", layer, rule->second ? rule->second : "");
     bool unquantized = !strcmp(rest, "mlp.experts.gate_up_proj") || !strcmp(rest, "mlp.experts.down_proj");
+    if (t->parts && (rule->op != HF_SAME || (f->turned_experts && unquantized)) && rule->op != HF_EXPERT) {
+        fail(tr->r, QUIRE_EUNSUPPORTED, t,
+             "has scales, which are not supported where several weights are mixed in a tensor; use the "
+             "model's "
+             "unquantized safetensors, or a GGUF file");
+        return;
+    }
     if (f->turned_experts && unquantized) {
         add_columns(tr, name, t, 0, rule->second ? 2 : 1);
         if (rule->second && !tr->r->rc) add_columns(tr, second, t, 1, 2);
@@ -473,13 +486,14 @@ static void translate(struct translation *tr, const struct tensor *t) {
     if (is_left_out(f, t->name)) return;
     const char *name = modern(f, strip(f, t->name), buf),
                *rest = split_layer(hf_names(f)->layer, name, &layer);
+    if (rest && is_unused(tr->r, layer)) return;
+    if (hf_is_scale(tr->r, name)) return;
     if (strstr(name, "_scale") && strncmp(name + strlen(name) - 7, "_scales", 7)) {
         fail(
             tr->r, QUIRE_EUNSUPPORTED, t,
             "weights with scales are not supported; use the model's unquantized safetensors, or a GGUF file");
         return;
     }
-    if (rest && is_unused(tr->r, layer)) return;
     if (rest)
         translate_layers(tr, t, rest, layer);
     else
@@ -521,6 +535,7 @@ static void check_types(struct hf_reader *r) {
 
 void hf_read_tensors(struct hf_reader *r) {
     struct translation tr = {.r = r};
+    if (!r->rc) hf_join_scales(r);
     tr.tied = hf_flag(r, r->top, "tie_word_embeddings",
                       hf_flag(r, r->config, "tie_word_embeddings", r->family->tied));
     for (size_t i = 0; i < r->w->n_others && !r->rc; i++) {
@@ -531,7 +546,8 @@ void hf_read_tensors(struct hf_reader *r) {
     if (!r->rc) join_all(&tr);
     free(tr.experts);
     for (size_t i = 0; i < r->w->n_tensors; i++)
-        if (r->w->tensors[i].file != TENSOR_IN_MEMORY) r->w->tensor_bytes += r->w->tensors[i].bytes;
+        if (r->w->tensors[i].file != TENSOR_IN_MEMORY)
+            r->w->tensor_bytes += tensor_stored_bytes(&r->w->tensors[i]);
     if (!r->rc) r->rc = weights_index_tensors(r->w, r->err);
     if (!r->rc && r->family->encoder) check_types(r);
     if (!r->rc && !r->family->encoder) check_output(r, tr.tied);

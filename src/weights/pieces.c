@@ -86,6 +86,41 @@ static int read_columns(const struct weights *w, const struct tensor *t, const s
     return rc;
 }
 
+enum { SCALED_ELEMS = 8192, SCALED_BLOCKS = SCALED_ELEMS / PIECES_MIN_BLOCK + 2 };
+
+/* The scales of columns [first, first + n) of row r. */
+static int read_scales(const struct weights *w, const struct tensor *t, const struct tensor_piece *piece,
+                       size_t r, size_t first, size_t n, float scales[SCALED_BLOCKS], struct error *err) {
+    const struct tensor_scales *s = &t->parts->scaled;
+    const struct tensor_type_info *type = tensor_type_info(s->type);
+    size_t begin = first / s->cols, count = (first + n - 1) / s->cols + 1 - begin;
+    uint8_t raw[SCALED_BLOCKS * 4];
+    const uint8_t *from = piece->scales + (r / s->rows * s->per_row + begin) * type->block_bytes;
+    int rc = read_from(w, piece->scales_file, from, count * type->block_bytes, raw, err);
+    if (!rc) type->decode(scales, raw, count);
+    return rc;
+}
+
+/* Elements times the scale of their block, as float32 multiplies them. */
+static int read_scaled(const struct weights *w, const struct tensor *t, const struct tensor_piece *piece,
+                       size_t r, size_t at, size_t *n, uint8_t *dst, struct error *err) {
+    const struct tensor_scales *s = &t->parts->scaled;
+    const struct tensor_type_info *type = tensor_type_info(s->elem);
+    uint8_t raw[SCALED_ELEMS];
+    float values[SCALED_ELEMS], scales[SCALED_BLOCKS];
+    size_t first = at / sizeof *values;
+    size_t count = size_min(size_min(*n, t->row_bytes - at) / sizeof *values, SCALED_ELEMS);
+    const uint8_t *from = piece->data + r * t->dims[0] + first; /* a byte each */
+    int rc = read_from(w, piece->file, from, count, raw, err);
+    if (!rc) rc = read_scales(w, t, piece, r, first, count, scales, err);
+    *n = count * sizeof *values;
+    if (rc) return rc;
+    type->decode(values, raw, count);
+    for (size_t i = 0; i < count; i++) values[i] *= scales[(first + i) / s->cols - first / s->cols];
+    memcpy(dst, values, *n);
+    return 0;
+}
+
 int pieces_read(const struct weights *w, const struct tensor *t, size_t offset, size_t n, void *dst,
                 struct error *err) {
     const struct tensor_parts *p = t->parts;
@@ -102,6 +137,7 @@ int pieces_read(const struct weights *w, const struct tensor *t, size_t offset, 
             rc = read_columns(w, t, piece, row % p->n_rows, at, &got, out + done, err);
             break;
         case PIECES_ELEMENTS: rc = read_elements(w, t, piece, at, &got, out + done, err); break;
+        case PIECES_SCALED: rc = read_scaled(w, t, piece, row % p->n_rows, at, &got, out + done, err); break;
         }
     }
     return rc;

@@ -57,7 +57,14 @@ enum tensor_pieces {
     PIECES_ROWS,     /* row r of a piece is the file's row first + step * r, counted from data */
     PIECES_MXFP4,    /* likewise, with the blocks' scales apart; see pieces.c */
     PIECES_ELEMENTS, /* n_rows is 1: element i is the file's element first + step * i */
-    PIECES_COLUMNS   /* element c of row r is element first + step * r of the file's row c */
+    PIECES_COLUMNS,  /* element c of row r is element first + step * r of the file's row c */
+    PIECES_SCALED    /* likewise rows, of floats: the file's elements times the scale of their block */
+};
+
+/* Of PIECES_SCALED: blocks of rows x cols elements have a scale each, in rows of per_row. */
+struct tensor_scales {
+    enum tensor_type elem, type; /* of the file's elements and of the scales: float types, a value each */
+    size_t rows, cols, per_row;
 };
 
 struct tensor_piece {
@@ -69,6 +76,8 @@ struct tensor_parts {
     enum tensor_pieces kind;
     size_t n_rows, first, step;
     size_t stride_bytes; /* PIECES_COLUMNS: from a row of the file to the next */
+    struct tensor_scales scaled;
+    size_t stored_bytes; /* in files, if that is not the tensor's bytes; else 0 */
     size_t n;
     struct tensor_piece pieces[];
 };
@@ -91,6 +100,14 @@ struct tensor {
 /* For messages. */
 static inline const char *tensor_label(const struct tensor *t) {
     return t->label ? t->label : t->name;
+}
+
+/* As files have it. */
+static inline enum tensor_type tensor_stored_type(const struct tensor *t) {
+    return t->parts && t->parts->kind == PIECES_SCALED ? t->parts->scaled.elem : t->type;
+}
+static inline size_t tensor_stored_bytes(const struct tensor *t) {
+    return t->parts && t->parts->stored_bytes ? t->parts->stored_bytes : t->bytes;
 }
 
 static inline size_t tensor_rows(const struct tensor *t) {

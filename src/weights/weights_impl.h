@@ -75,6 +75,9 @@ int gguf_read(struct weights *w, struct error *err);
 /* Reader of safetensors: fills the tensors from w->map, named as in the file, and their index. */
 int safetensors_read(struct weights *w, struct error *err);
 
+/* Fewest columns of a block with a scale, unless it is a whole row. */
+#define PIECES_MIN_BLOCK 16
+
 /* Bytes [offset, offset + n) of a tensor in parts; of PIECES_MXFP4 whole blocks. */
 int pieces_read(const struct weights *w, const struct tensor *t, size_t offset, size_t n, void *dst,
                 struct error *err);

@@ -23,11 +23,12 @@ import tempfile
 import numpy as np
 import torch
 import transformers as T
+from safetensors.torch import save_file
 
 from model_families import unscaled_windows
 
 N_TOKENS, N_VOCAB, N_IDS = 512, 160, 5
-CODES = {"F32": ("<f4", 4), "F16": ("<f2", 2), "BF16": (None, 2), "F8_E4M3": (None, 1), "U8": ("u1", 1)}
+CODES = {"F32": ("<f4", 4), "F16": ("<f2", 2), "BF16": (None, 2), "F8_E4M3": (None, 1), "F8_E5M2": (None, 1), "U8": ("u1", 1)}
 SMALL = dict(vocab_size=N_VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=24, max_position_embeddings=1024, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 
@@ -58,11 +59,13 @@ def how(name, shape, dtype, gemma, tied):
     """shift, mean, limit"""
     if dtype == "U8":
         return (0, 0, 127) if name.endswith("_blocks") else (0, 120, 1)
+    if name.endswith(("_scale", "_scale_inv")):
+        return 7, 1, 96
     if "norm" in name.lower() and not name.endswith(("bias", "beta")):
         return 7, 0 if gemma else 1, 24
     if len(shape) == 1 or name.endswith("bias"):
         return 9, 0, 96
-    limit = 15 if dtype.startswith("F8") else 127
+    limit = {"F8_E4M3": 15, "F8_E5M2": 7}.get(dtype, 127)
     gain = (0.2 if tied else 1.5) if "embed" in name else 2.0 if any(x in name for x in ("q_proj", "k_proj", "gate", "query", "key")) else 1.0
     spread = math.sqrt(limit * (limit + 1) / 3)
     columns = 1 if "embed" in name else shape[-1]
@@ -71,7 +74,7 @@ def how(name, shape, dtype, gemma, tied):
 
 def encode(values, dtype):
     t = torch.from_numpy(values)
-    kinds = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F8_E4M3": torch.float8_e4m3fn}
+    kinds = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
     low = t.to(kinds[dtype])
     assert torch.equal(low.float(), t), f"{dtype} has not these values"
     return low.view(torch.uint8).numpy().tobytes()
@@ -185,7 +188,61 @@ VARIANTS = {
                                             **rope("yarn", mscale=1.0, mscale_all_dim=0.5, **YARN16)), {}),
     "gpt-oss": ("GptOss", GPT_OSS, {}),
     "gpt-oss-mxfp4": ("GptOss", GPT_OSS, dict(mxfp4=True)),
+    "deepseek3-fp8": ("DeepseekV3", dict(**DEEPSEEK3, **rope("yarn", mscale=1.0, mscale_all_dim=1.0, **YARN16)),
+                      dict(fp8=("block", "F8_E4M3", "F32"))),
+    "qwen3-fp8": ("Qwen3", dict(tie_word_embeddings=True), dict(fp8=("block", "F8_E5M2", "F32"))),
+    "llama-fp8-tensor": ("Llama", {}, dict(fp8=("tensor", "F8_E4M3", "F32"))),
+    "qwen3moe-fp8-channel": ("Qwen3Moe", dict(norm_topk_prob=True, **QWEN_MOE), dict(fp8=("channel", "F8_E4M3", "BF16"))),
 }
+
+BLOCK = 32, 48  # rows and columns; published models have 128 of both
+
+
+def is_scaled(name, shape):
+    return len(shape) == 2 and name.endswith(".weight") and not any(x in name for x in ("embed", "lm_head", "norm", "mlp.gate."))
+
+
+def scale_name(name, strategy):
+    return name + ("_scale_inv" if strategy == "block" else "_scale")
+
+
+def with_scales(shapes, strategy):
+    out = dict(shapes)
+    for name, (rows, *columns) in shapes.items():
+        if is_scaled(name, shapes[name]):
+            grid = {"tensor": (1,), "channel": (rows, 1), "block": (-(-rows // BLOCK[0]), -(-sum(columns) // BLOCK[1]))}
+            out[scale_name(name, strategy)] = grid[strategy]
+            if strategy == "tensor":
+                out[name.removesuffix("weight") + "input_scale"] = (1,)
+    return out
+
+
+def from_fp8(values, strategy):
+    """What torch makes of it in float32."""
+    out = {}
+    for name, v in values.items():
+        scale = values.get(scale_name(name, strategy))
+        if scale is not None:
+            rows, columns = BLOCK if strategy == "block" else v.shape
+            if strategy == "channel":
+                rows = 1
+            grid = torch.from_numpy(scale.reshape(-1, scale.shape[-1]) if strategy != "channel" else scale)
+            grid = grid.repeat_interleave(rows, 0).repeat_interleave(columns, 1)[: v.shape[0], : v.shape[1]]
+            v = (torch.from_numpy(v.copy()) * grid).numpy()
+        if not name.endswith(("_scale", "_scale_inv")):
+            out[name] = torch.from_numpy(np.array(v))
+    return out
+
+
+def fp8_config(strategy):
+    if strategy == "block":
+        return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": list(BLOCK)}
+    weights = {"num_bits": 8, "type": "float", "strategy": strategy, "symmetric": True, "dynamic": False, "group_size": None,
+               "actorder": None, "block_structure": None, "observer": "minmax", "observer_kwargs": {}}
+    inputs = {**weights, "strategy": "token" if strategy == "channel" else "tensor", "dynamic": strategy == "channel"}
+    group = {"weights": weights, "input_activations": inputs, "output_activations": None, "targets": ["Linear"]}
+    return {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": group},
+            "ignore": ["lm_head"], "kv_cache_scheme": None, "quantization_status": "compressed"}
 
 
 def to_mxfp4(shapes):
@@ -235,11 +292,16 @@ def make(variant, folder):
         shapes = to_mxfp4(shapes)
     if options.get("wrapped"):
         shapes = wrapped(shapes)
+    if options.get("fp8"):
+        strategy, elements, scales = options["fp8"]
+        shapes = with_scales(shapes, strategy)
     dtypes, names = options.get("dtypes", ["F32"]), sorted(shapes)
 
     def dtype_of(name, shape):
         if name.endswith(("_blocks", "_scales")):
             return "U8"
+        if options.get("fp8"):
+            return elements if is_scaled(name, shape) else scales if name.endswith(("_scale", "_scale_inv")) else "BF16"
         dtype = dtypes[names.index(name) % len(dtypes)]
         return "BF16" if dtype.startswith("F8") and len(shape) == 1 else dtype
 
@@ -254,6 +316,12 @@ def make(variant, folder):
         model = cls(config).eval()
         state = {k: torch.from_numpy(np.array(v)) for k, v in from_mxfp4(values).items()}
         assert not any(model.load_state_dict(state, strict=False))
+    elif options.get("fp8"):
+        save_file(from_fp8(values, strategy), path)
+        with open(os.path.join(folder, "config.json"), "w") as f:
+            json.dump(c, f)
+        model = cls.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        c["quantization_config"] = fp8_config(strategy)
     elif options.get("wrapped"):
         model = cls(config).eval()
         state = {k.removeprefix("language_model."): torch.from_numpy(np.array(v)) for k, v in values.items() if k[0] == "l"}

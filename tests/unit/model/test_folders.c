@@ -94,8 +94,9 @@ static void folders_agree_with_transformers(void **state) {
 
 /* In which file tensors lie does not change a bit. */
 static void files_do_not_matter(void **state) {
-    static const char *const variants[] = {"mixtral", "gpt-oss", "gpt-oss-mxfp4", "granitemoeshared",
-                                           "llama-dtypes"};
+    static const char *const variants[] = {
+        "mixtral",      "gpt-oss",       "gpt-oss-mxfp4",       "granitemoeshared",
+        "llama-dtypes", "deepseek3-fp8", "qwen3moe-fp8-channel"};
     struct folder_models f;
     folder_models_open(&f);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
@@ -139,7 +140,9 @@ static void check_cuts(const struct weights *w, const struct tensor *t, size_t *
 }
 
 static void parts_in_any_cut(void **state) {
-    static const char *const variants[] = {"mixtral", "gpt-oss", "gpt-oss-mxfp4", "granitemoeshared"};
+    static const char *const variants[] = {"mixtral",          "gpt-oss",       "gpt-oss-mxfp4",
+                                           "granitemoeshared", "deepseek3-fp8", "qwen3moe-fp8-channel",
+                                           "llama-fp8-tensor", "qwen3-fp8"};
     struct folder_models f;
     folder_models_open(&f);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {

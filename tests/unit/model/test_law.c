@@ -214,7 +214,8 @@ static void families(void **state) {
 
 /* What only folders have: tensors in parts and of several types, rotation of halves, dynamic scaling. */
 static void folders(void **state) {
-    static const char *const variants[] = {"mixtral", "gpt-oss-mxfp4", "llama-dtypes", "llama-dynamic"};
+    static const char *const variants[] = {"mixtral", "gpt-oss-mxfp4", "llama-dtypes", "llama-dynamic",
+                                           "deepseek3-fp8"};
     struct folder_models f;
     folder_models_open(&f);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {

@@ -101,6 +101,9 @@ static size_t put_value(uint8_t *out, const char *dtype, double v) {
     } else if (!strcmp(dtype, "F8_E4M3")) {
         bits = small_float(v, 3, 4);
         n = 1;
+    } else if (!strcmp(dtype, "F8_E5M2")) {
+        bits = small_float(v, 2, 5);
+        n = 1;
     } else if (!strcmp(dtype, "U8")) {
         bits = (uint32_t)v;
         n = 1;

@@ -167,6 +167,12 @@ static void long_integers(void **state) {
 #define LLAMA(more)                CONFIG("LlamaForCausalLM", more)
 #define ROPE(more)                 LLAMA(",\"rope_scaling\":{" more "}")
 
+#define QUANT(more) LLAMA(",\"quantization_config\":{" more "}")
+#define FLOATS      ",\"format\":\"float-quantized\""
+#define COMPRESSED(more, weights)                                                                            \
+    QUANT("\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"group_0\":{\"weights\":{" weights    \
+          "}}}" more)
+
 static void bad_configs(void **state) {
     static const struct {
         const char *text;
@@ -187,8 +193,28 @@ static void bad_configs(void **state) {
         {LLAMA(",\"head_dim\":-8"), QUIRE_EFORMAT, "head_dim = -8: must be an integer from 0"},
         {LLAMA(",\"head_dim\":1.5"), QUIRE_EFORMAT, "head_dim = 1.5"},
         {LLAMA(",\"is_encoder_decoder\":true"), QUIRE_EUNSUPPORTED, "is_encoder_decoder = true"},
-        {LLAMA(",\"quantization_config\":{\"quant_method\":\"fp8\"}"), QUIRE_EUNSUPPORTED,
-         "quantization_config.quant_method = \"fp8\""},
+        {QUANT("\"quant_method\":\"gptq\",\"bits\":4"), QUIRE_EUNSUPPORTED,
+         "quantization_config.quant_method = \"gptq\": only fp8 and compressed-tensors are supported here; "
+         "use the "
+         "model's unquantized safetensors, or a GGUF file"},
+        {QUANT("\"bits\":4"), QUIRE_EUNSUPPORTED, "quantization_config.quant_method = ?: only fp8"},
+        {QUANT("\"quant_method\":\"fp8\",\"surprise\":1"), QUIRE_EUNSUPPORTED,
+         "quantization_config.surprise = 1: not known"},
+        {QUANT("\"quant_method\":\"fp8\",\"fmt\":\"e3m4\""), QUIRE_EUNSUPPORTED, "fmt = \"e3m4\""},
+        {QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":[128]"), QUIRE_EUNSUPPORTED,
+         "weight_block_size = [128]: must be two integers"},
+        {QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":[128,8]"), QUIRE_EUNSUPPORTED, "[128,8]"},
+        {COMPRESSED("", ""), QUIRE_EUNSUPPORTED, "quantization_config.format = ?: only float-quantized"},
+        {COMPRESSED(",\"format\":\"pack-quantized\"", ""), QUIRE_EUNSUPPORTED,
+         "quantization_config.format = \"pack-quantized\": only float-quantized"},
+        {COMPRESSED(FLOATS ",\"kv_cache_scheme\":{\"num_bits\":8}", ""), QUIRE_EUNSUPPORTED,
+         "kv_cache_scheme = "},
+        {COMPRESSED(FLOATS, "\"num_bits\":4"), QUIRE_EUNSUPPORTED,
+         "quantization_config.config_groups.weights.num_bits = 4: only 8"},
+        {COMPRESSED(FLOATS, "\"num_bits\":8,\"type\":\"int\""), QUIRE_EUNSUPPORTED, "type = \"int\""},
+        {COMPRESSED(FLOATS, "\"num_bits\":8,\"strategy\":\"group\",\"group_size\":128"), QUIRE_EUNSUPPORTED,
+         "strategy = \"group\""},
+        {COMPRESSED(FLOATS, "\"num_bits\":8,\"symmetric\":false"), QUIRE_EUNSUPPORTED, "symmetric = false"},
         {LLAMA(",\"rope_theta\":0"), QUIRE_EFORMAT, "rope_theta = 0"},
         {ROPE("\"rope_type\":\"mrope\""), QUIRE_EUNSUPPORTED, "rope_type = \"mrope\": allowed are default"},
         {ROPE("\"rope_type\":\"linear\""), QUIRE_EFORMAT,
@@ -385,6 +411,14 @@ static void wrong_tensors(void **state) {
          "attention_bias is false, but tensor"},
         {LLAMA(""), "{" T("model.embed_tokens.weight", "F32", "[1]", "0", "4") "}", 4, QUIRE_EFORMAT,
          "tie_word_embeddings is false, but tensor \"lm_head.weight\" is missing"},
+        {QUANT("\"quant_method\":\"fp8\""), "{" T(A, "F8_E4M3", "[2,2]", "0", "4") "}", 4, QUIRE_EFORMAT,
+         "its scales are missing"},
+        {QUANT("\"quant_method\":\"fp8\""),
+         "{" T(A, "F8_E4M3", "[2,2]", "0", "4") "," T(A "_scale", "F32", "[3]", "4", "16") "}", 16,
+         QUIRE_EFORMAT, "it or its scales have a shape or dtype that quantization_config does not give"},
+        {QUANT("\"quant_method\":\"fp8\""),
+         "{" T(A, "F8_E4M3", "[4,1]", "0", "4") "," T(A "_scale", "F8_E4M3", "[1]", "4", "5") "}", 5,
+         QUIRE_EFORMAT, "a shape or dtype that quantization_config does not give"},
         {LLAMA(""), "{" T(A "_scale_inv", "F32", "[1]", "0", "4") "}", 4, QUIRE_EUNSUPPORTED,
          "weights with scales are not supported"},
         {LLAMA(",\"tie_word_embeddings\":true"),
