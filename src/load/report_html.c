@@ -104,8 +104,10 @@ static void warnings(const struct plan *p, struct buf *out) {
         }
         report_flat(i ? &p->points[i - 1] : NULL, k, text, sizeof text);
         if (*text) warn(out, NULL, text);
-        snprintf(text, sizeof text, "the generator took %.0f %% of a core: it may be what is measured",
-                 100 * k->all.client_cpu);
+        snprintf(text, sizeof text,
+                 "the generator took %.0f %% of a core and waited %.0f %% of the time for one: it may be "
+                 "what is measured",
+                 100 * k->all.client_cpu, 100 * k->all.client_wait);
         if (k->all.generator_bound) warn(out, k->title, text);
     }
     for (int i = 0; i < 3; i++)

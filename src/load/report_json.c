@@ -91,6 +91,7 @@ void report_json_summary(struct json_out *j, const struct plan *p, const struct 
     json_number_or_null(j, "joules_per_output_token", s->joules.known, s->joules_per_output);
     json_number_or_null(j, "joules_per_token", s->joules.known, s->joules_per_token);
     json_number(j, "generator_cpu", s->client_cpu);
+    json_number(j, "generator_waiting", s->client_wait);
     json_out_key(j, "generator_bound");
     json_out_bool(j, s->generator_bound);
     json_text_or_null(j, "over_saturated", s->saturated);

@@ -76,8 +76,11 @@ static void warnings(const struct point *k, const struct summary *s, FILE *out) 
         fprintf(out, "! %llu requests were due and never sent: %zu at once are the most\n",
                 (unsigned long long)s->n_unsent, k->max_active);
     if (s->generator_bound)
-        fprintf(out, "! the generator took %.0f %% of a core: it may be what is measured\n",
-                100 * s->client_cpu);
+        fprintf(
+            out,
+            "! the generator took %.0f %% of a core and waited %.0f %% of the time for one: it may be what "
+            "is measured\n",
+            100 * s->client_cpu, 100 * s->client_wait);
     if (open && s->ms[LATENCY_LAG].p99 > 10 && !*s->saturated)
         fprintf(out,
                 "! 1 %% of the requests were sent %.0f ms late or more; their latencies count from when they "

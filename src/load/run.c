@@ -365,18 +365,29 @@ static double process_seconds(void) {
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
+/* That this thread was ready and another ran; 0 where the kernel does not tell.
+ * Documentation/scheduler/sched-stats.rst */
+static double waiting_seconds(void) {
+    unsigned long long ran_ns, waited_ns = 0;
+    FILE *f = fopen("/proc/thread-self/schedstat", "r");
+    if (f && fscanf(f, "%llu %llu", &ran_ns, &waited_ns) != 2) waited_ns = 0;
+    if (f) fclose(f);
+    return (double)waited_ns / 1e9;
+}
+
 static int record_run(struct runner *r) {
     const struct run_config *c = r->c;
     bool closed = c->arrival.kind == ARRIVAL_CLOSED;
     r->recording = true;
     r->arrival = c->arrival;
     r->n_ok = r->n_failed = r->n_refused_in_row = 0;
-    double cpu = process_seconds();
+    double cpu = process_seconds(), waited = waiting_seconds();
     begin(r, 0, c->n_sessions, closed ? c->concurrency : c->max_active, c->duration_s);
     ticker_start(&r->ticker, c->progress, c->title, c->n_sessions * (uint64_t)workload_turns(&r->workload, 0),
                  c->duration_s);
     int rc = r->rc ? r->rc : loop(r);
     r->run->client_cpu_s = process_seconds() - cpu;
+    r->run->client_wait_s = waiting_seconds() - waited;
     ticker_show(&r->ticker, 0, client_events(r->client), true);
     if (!rc && !r->run->lost) rc = last_sample(r);
     return rc;

@@ -71,6 +71,7 @@ struct run {
     double duration_s; /* from the start to the last end */
     double sending_s;  /* from the start to the last sending */
     double client_cpu_s;
+    double client_wait_s;   /* that the generator could have run and had no core */
     uint64_t n_unsent;      /* due before the end, never sent */
     bool interrupted, lost; /* lost: the server went away, or answers nothing well */
     char why[FAILURE_BYTES + 80];

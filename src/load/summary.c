@@ -200,11 +200,11 @@ static void server(const struct run *runs, size_t n, struct summary *s) {
         s->server_cpu_cores = (struct range){true, s->server_cpu_s.value / s->duration_s, 0};
 }
 
-#define GENERATOR_CPU 0.7 /* of a core */
+#define GENERATOR_BUSY 0.7 /* of the time it ran or wanted to */
 
 void summarize(const struct run *runs, size_t n, const struct slo *slo, double price, bool open_loop,
                struct summary *s) {
-    double cpu = 0;
+    double cpu = 0, wait = 0;
     *s = (struct summary){0};
     for (size_t r = 0; r < n; r++) {
         for (size_t i = 0; i < runs[r].n; i++) count_record(&runs[r].records[i], slo, s);
@@ -212,6 +212,7 @@ void summarize(const struct run *runs, size_t n, const struct slo *slo, double p
         s->sending_s += runs[r].sending_s;
         s->n_unsent += runs[r].n_unsent;
         cpu += runs[r].client_cpu_s;
+        wait += runs[r].client_wait_s;
     }
     latencies(runs, n, s);
     gauges(runs, n, s);
@@ -226,6 +227,7 @@ void summarize(const struct run *runs, size_t n, const struct slo *slo, double p
         s->good_per_s = (double)s->n_good / d;
         s->useful_per_s = s->useful_tokens / d;
         s->client_cpu = cpu / d;
+        s->client_wait = wait / d;
     }
     if (s->server_cpu_s.known && s->server_cpu_s.value > 0)
         s->useful_per_cpu_s = s->useful_tokens / s->server_cpu_s.value;
@@ -240,6 +242,6 @@ void summarize(const struct run *runs, size_t n, const struct slo *slo, double p
         s->joules_per_output = s->joules.value / s->output_tokens;
         s->joules_per_token = s->joules.value / tokens;
     }
-    s->generator_bound = s->client_cpu > GENERATOR_CPU;
+    s->generator_bound = s->client_cpu + s->client_wait > GENERATOR_BUSY;
     if (open_loop) saturation_find(runs, n, s);
 }

@@ -37,6 +37,7 @@ struct summary {
     double requests_per_s, input_per_s, output_per_s, total_per_s, good_per_s, good_share;
     double offered_per_s; /* of an open loop */
     double client_cpu;    /* share of one core that the generator took */
+    double client_wait;   /* share of the time that it waited for one */
     /* the server's own */
     struct range running, waiting, kv_usage, server_cpu_cores, memory_bytes;
     struct total hit_rate, preemptions, queue_ms, server_cpu_s;

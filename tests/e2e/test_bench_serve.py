@@ -5,6 +5,7 @@ import csv
 import html.parser
 import itertools
 import json
+import os
 import re
 import signal
 import socket
@@ -216,6 +217,26 @@ def test_gpus(tmp_path):
         assert m["joules"] == pytest.approx(300 * (samples[-1]["t_s"] - samples[0]["t_s"]))
         assert s["joules_per_token"] == pytest.approx(m["joules"] / (s["input_tokens"] + s["output_tokens"]))
     assert "GPU power" in done.stdout
+
+
+def test_the_generator_as_what_is_measured(tmp_path):
+    """On one core with a server that takes the rest of it, the generator runs or waits all the time: it says so. Beside a server
+    that is slow it says nothing."""
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(mine)})
+    try:
+        with Mock(ttft=1, tpot=0.1) as mock:
+            figures, done = bench(mock.url, "--concurrency", 200, "--requests", 400, "--output-tokens", 100, "--input-tokens", 10,
+                                  tmp_path=tmp_path)
+    finally:
+        os.sched_setaffinity(0, mine)
+    s = figures["points"][0]["summary"]
+    assert s["generator_bound"] and s["generator_cpu"] + s["generator_waiting"] > 0.7, s
+    assert "% of the time for one: it may be what is measured" in done.stdout
+    with Mock(ttft=100, tpot=20) as mock:
+        figures, done = bench(mock.url, "--requests", 4, "--output-tokens", 20, "--input-tokens", 10, tmp_path=tmp_path)
+    s = figures["points"][0]["summary"]
+    assert not s["generator_bound"] and "what is measured" not in done.stdout
 
 
 def test_without_a_tokenizer(tmp_path):

@@ -37,6 +37,13 @@ static void cost(void **state) {
     assert_true(s.output_per_s == 1000 && fabs(s.cost_output - 0.5556) < 1e-4 &&
                 fabs(s.cost_total - 0.5556) < 1e-4);
     assert_true(s.generator_bound && s.client_cpu == 0.8);
+    run.client_cpu_s = 4; /* and it may want to run where others do */
+    run.client_wait_s = 2.9;
+    summarize(&run, 1, &slo, 0, false, &s);
+    assert_false(s.generator_bound);
+    run.client_wait_s = 3.1;
+    summarize(&run, 1, &slo, 0, false, &s);
+    assert_true(s.generator_bound);
     assert_false(s.kv_usage.known || s.hit_rate.known || s.joules.known || s.cpu.known || s.cached_known);
     k.input = 10000;
     summarize(&run, 1, &slo, 2.00, false, &s);
