@@ -91,10 +91,10 @@ struct quire_info {
     const char *cpu_path;    /* "ref", "avx2", "avx512", ... */
     const char *dtype_name, *family;
     size_t n_vocab, n_threads, max_model_len, model_context_len, block_tokens, n_blocks, kv_bytes_per_token,
-        max_requests; /* running and waiting together */
+        max_num_seqs, max_num_batched_tokens, max_requests; /* the last: running and waiting together */
     enum quire_pooling pooling; /* NONE: opened to generate */
     size_t vector_floats;       /* of a vector; 1: a score */
-    bool encoder;               /* cannot generate */
+    bool encoder, prefix_caching, chunked_prefill; /* an encoder cannot generate */
     struct quire_memory_row memory[QUIRE_MEMORY_ROWS];
 };
 

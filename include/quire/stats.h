@@ -24,9 +24,19 @@ struct quire_hist {
     QUIRE_ATOMIC(double) sum;
 };
 
+/* Sums over steps of one kind: from them follow the mean step and, by least squares over rows, what of it does not
+ * depend on how many tokens it computes. */
+struct quire_step_sums {
+    QUIRE_ATOMIC(uint64_t) steps, rows, rows_squared; /* rows: tokens computed */
+    QUIRE_ATOMIC(uint64_t) us, row_us;                /* row_us: of rows x us of a step */
+};
+
+/* Why a step left requests waiting: --max-num-seqs, KV blocks, --max-num-batched-tokens, the length of a step. */
+enum quire_lack { QUIRE_LACK_SEQS, QUIRE_LACK_BLOCKS, QUIRE_LACK_TOKENS, QUIRE_LACK_TIME, QUIRE_LACKS };
+
 struct quire_stats {
     /* gauges */
-    QUIRE_ATOMIC(uint64_t) running, waiting;
+    QUIRE_ATOMIC(uint64_t) running, waiting, behind; /* behind: not scheduled, because the reader is slow */
     /* used: referenced; cached: free but still keyed; resident: faulted in */
     QUIRE_ATOMIC(uint64_t) blocks_total, blocks_used, blocks_cached, blocks_resident;
     QUIRE_ATOMIC(uint64_t) kv_slots_allocated, kv_slots_used; /* tokens; their difference is the waste */
@@ -36,6 +46,8 @@ struct quire_stats {
     QUIRE_ATOMIC(uint64_t) prefix_queries, prefix_hits; /* tokens asked for, tokens found */
     QUIRE_ATOMIC(uint64_t) preemptions, block_allocations, block_reuses, block_evictions, block_copies;
     QUIRE_ATOMIC(uint64_t) steps, nonfinite_requests, queue_rejections;
+    QUIRE_ATOMIC(uint64_t) held_steps[QUIRE_LACKS]; /* steps that left a request waiting, by what it lacked */
+    struct quire_step_sums decode_steps, prompt_steps; /* steps without rows of prompts, and with */
     /* histograms */
     struct quire_hist ttft, itl, tpot, e2e, queue, inference, prefill, decode;
     struct quire_hist prompt_len, generation_len, max_tokens, preemptions_per_request, iteration_tokens;

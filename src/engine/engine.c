@@ -49,6 +49,8 @@ static void update_stats(struct quire_engine *e) {
                               memory_order_relaxed); /* may wrap: it
                                                         falls */
     e->reported_waiting = waiting;
+    set(&s->behind, scheduler_parked(e->scheduler) + scheduler_blocked(e->scheduler));
+    for (size_t i = 0; i < QUIRE_LACKS; i++) set(&s->held_steps[i], c->held_steps[i]);
     set(&s->blocks_used, p->n_held);
     set(&s->blocks_cached, p->n_cached);
     set(&s->blocks_resident, p->n_resident);

@@ -158,6 +158,10 @@ static void fill_info(struct quire_engine *e, const struct quire_config *c) {
     i->block_tokens = e->plan.block_tokens;
     i->n_blocks = e->plan.n_pages - 1;
     i->max_requests = e->plan.max_live;
+    i->max_num_seqs = e->plan.max_num_seqs;
+    i->max_num_batched_tokens = e->plan.max_num_batched_tokens;
+    i->prefix_caching = e->plan.caching;
+    i->chunked_prefill = e->plan.chunked;
     i->kv_bytes_per_token = model_kv_bytes_per_token(&e->spec, e->plan.model.dtype);
     i->pooling = e->limits.pooling;
     i->vector_floats = e->limits.vector_floats;

@@ -289,14 +289,14 @@ static void admit(struct scheduler *s, struct sequence *seq, struct kv_hit *hit)
     seq->admitted_before = true;
 }
 
-enum admission { ADMITTED, SET_ASIDE, NO_ROOM };
+enum admission { ADMITTED, SET_ASIDE, NO_PLACE, NO_BLOCKS, NO_TOKENS };
 
 static enum admission try_admit(struct scheduler *s, struct sequence *seq) {
     struct kv_hit hit;
     struct kv_tokens tokens = sequence_tokens(seq);
     while (!s->n_free_slots) {
         struct sequence *blocked = pick_blocked(s);
-        if (!blocked) return NO_ROOM;
+        if (!blocked) return NO_PLACE;
         preempt(s, blocked);
     }
     for (;;) {
@@ -307,10 +307,10 @@ static enum admission try_admit(struct scheduler *s, struct sequence *seq) {
         size_t need = kv_needed_after(s->cache, &hit, held) + hit.n_from_free;
         if (need + headroom(s, seq) <= kv_pool_stats(s->cache->pool)->n_free) break;
         struct sequence *blocked = pick_blocked(s);
-        if (!blocked) return NO_ROOM;
+        if (!blocked) return NO_BLOCKS;
         preempt(s, blocked);
     }
-    if (!s->o.static_batch && !share(s, seq, seq->n_known - hit.n_tokens)) return NO_ROOM;
+    if (!s->o.static_batch && !share(s, seq, seq->n_known - hit.n_tokens)) return NO_TOKENS;
     admit(s, seq, &hit);
     bool reserved = !s->o.reserve_tokens || kv_reserve(s->cache, seq->table, s->o.reserve_tokens);
     assert(reserved); /* what was free when it was admitted */
@@ -322,18 +322,29 @@ static enum admission try_admit(struct scheduler *s, struct sequence *seq) {
     return ADMITTED;
 }
 
+static void count_held(struct scheduler *s, enum admission why) {
+    bool lowered = s->budget < s->o.max_num_batched_tokens;
+    enum quire_lack lack = why == NO_PLACE    ? QUIRE_LACK_SEQS
+                           : why == NO_BLOCKS ? QUIRE_LACK_BLOCKS
+                           : lowered          ? QUIRE_LACK_TIME
+                                              : QUIRE_LACK_TOKENS;
+    if (s->n_planned_tokens) s->counts.held_steps[lack]++;
+}
+
 static void plan_waiting(struct scheduler *s) {
     size_t n_aside = 0;
     bool batch = s->o.static_batch;
     if (batch && s->n_running) return;
+    enum admission a = NO_TOKENS; /* what ends the loop where it is not a sequence that lacks something */
     while (s->n_queue && n_aside < s->o.max_num_seqs && (batch || s->n_planned_tokens < s->budget)) {
         struct sequence *seq = s->queue[0];
-        enum admission a = try_admit(s, seq);
-        if (a == NO_ROOM) break;
+        a = try_admit(s, seq);
+        if (a > SET_ASIDE) break;
         if (a == ADMITTED) continue;
         queue_remove(s, seq);
         s->aside[n_aside++] = seq;
     }
+    if (s->n_queue && n_aside < s->o.max_num_seqs) count_held(s, a);
     while (n_aside) queue_push(s, s->aside[--n_aside]);
 }
 

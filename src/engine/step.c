@@ -248,6 +248,20 @@ static void describe_step(const struct quire_engine *e, struct quire_step *out) 
     out->n_waiting = scheduler_waiting(e->scheduler);
 }
 
+static void add(_Atomic uint64_t *to, uint64_t v) {
+    atomic_fetch_add_explicit(to, v, memory_order_relaxed);
+}
+
+static void note_sums(struct quire_engine *e, const struct quire_step *s, size_t n_rows) {
+    struct quire_step_sums *sums = s->n_prefill_rows ? &e->stats.prompt_steps : &e->stats.decode_steps;
+    uint64_t us = s->prepare_us + s->forward_us + s->sample_us;
+    add(&sums->steps, 1);
+    add(&sums->rows, n_rows);
+    add(&sums->rows_squared, (uint64_t)n_rows * n_rows);
+    add(&sums->us, us);
+    add(&sums->row_us, us * n_rows);
+}
+
 static void note_times(struct quire_engine *e, const struct quire_step *s, size_t n_rows) {
     hist_add(&e->stats.step_prepare, (double)s->prepare_us * 1e-6);
     hist_add(&e->stats.step_forward, (double)s->forward_us * 1e-6);
@@ -267,13 +281,14 @@ bool step_run(struct quire_engine *e) {
     model_forward(e->model, e->kv, &e->step.batch);
     e->backend->ops->wait(e->backend);
     uint64_t computed = clock_us();
-    if (e->step_reader) describe_step(e, &figures);
+    describe_step(e, &figures);
     uint64_t logits_us = complete(e), end = clock_us();
     figures.prepare_us = prepared - start;
     figures.forward_us = computed - prepared + logits_us;
     figures.sample_us = end - computed - logits_us;
     pace_note(&e->step.pace, n, figures.forward_us);
     note_times(e, &figures, n);
+    note_sums(e, &figures, n);
     if (e->step_reader) e->step_reader->read(e->step_reader->ctx, &figures);
     return true;
 }
