@@ -1,9 +1,12 @@
 /* quire serve MODEL: plan, load, open the port, serve until SIGTERM or SIGINT, drain. */
 #include "cli/cli.h"
 
+#include "backend/cpu/cores.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "kern/kern.h"
 #include "model/spec.h"
+#include "weights/weights.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -17,7 +20,7 @@ struct serve_options {
     const char *host, *cert, *key, *log_level, *config, *model, *task;
     int64_t port, shutdown_timeout, max_connections, max_body, max_logprobs, loops, workers, comment_s;
     struct option_list names, keys, origins;
-    bool access_log;
+    bool access_log, prompt_statistics;
 };
 
 #define AT(member) offsetof(struct serve_options, member)
@@ -63,6 +66,9 @@ static const struct option own_rows[] = {
      NULL, "What is written to standard error."},
     {"access-log", OPTION_BOOL, AT(access_log), "Server", NULL, "true", 0, 0, NULL, NULL,
      "One line for each request: times, tokens, reason; never its text."},
+    {"prompt-statistics", OPTION_BOOL, AT(prompt_statistics), "Server", NULL, "false", 0, 0, NULL, NULL,
+     "Compare keyed hashes of prompts, to count tokens that come again behind text that changes "
+     "(docs/advise.md); counts only, the key is new for each process."},
     FIXED("tensor-parallel-size", "1"),
     FIXED("pipeline-parallel-size", "1"),
     FIXED("data-parallel-size", "1"),
@@ -235,9 +241,22 @@ static struct serve_config config_of(const struct serve_options *o, struct log *
     c.max_logprobs = (size_t)o->max_logprobs;
     c.keep_alive_comment_ms = (unsigned)o->comment_s * 1000;
     c.access_log = o->access_log;
+    c.prompt_statistics = o->prompt_statistics;
+    c.cpu_best = kern_select(NULL)->name;
+    c.n_cores = cores_available();
     c.version = QUIRE_VERSION;
     c.log = log;
     return c;
+}
+
+static uint64_t elements_of(const struct tensor *t) {
+    return (uint64_t)t->dims[0] * tensor_rows(t);
+}
+
+static uint64_t parameters_of(const struct weights *w) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < weights_n_tensors(w); i++) n += elements_of(weights_tensor_at(w, i));
+    return n;
 }
 
 static int serve_until_signal(struct serve_options *o, const char *argument, sigset_t *signals,
@@ -248,6 +267,7 @@ static int serve_until_signal(struct serve_options *o, const char *argument, sig
     if (!o->names.n) o->names.items[o->names.n++] = argument;
     struct serve_config c = config_of(o, log);
     if (loaded_model_open(argument, &o->engine, log, &m, &err)) return cli_fail("serve", &err);
+    c.n_parameters = parameters_of(m.weights);
     print_plan(quire_info(m.engine));
     int rc = serve_start(&c, &m.text, m.engine, &s, &err);
     if (rc) {

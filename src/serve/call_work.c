@@ -87,6 +87,14 @@ static void forget(struct call *c) {
     }
 }
 
+/* Once each, however many answers to it are wanted. */
+static void note_prompts(const struct call *c) {
+    if (c->kind & REQUEST_POOLS) return;
+    for (size_t i = 0; i < c->n_prompts; i++)
+        prompt_stats_note(c->serve->prompt_stats, c->prompts[i].ids.ids, c->prompts[i].ids.n,
+                          c->request.cache_salt);
+}
+
 static void submit_all(struct call *c) {
     size_t n = c->n_prompts * c->request.n;
     size_t room = c->serve->info->max_requests;
@@ -99,6 +107,7 @@ static void submit_all(struct call *c) {
         return;
     }
     if (hold_scores(c)) return;
+    note_prompts(c);
     c->answers = calloc(n, sizeof *c->answers);
     if (!c->answers) {
         error_set(&c->err, QUIRE_ENOMEM, "out of memory for %zu answers", n);

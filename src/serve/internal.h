@@ -7,6 +7,7 @@
 #include "base/json_out.h"
 #include "base/workers.h"
 #include "net/server.h"
+#include "serve/prompt_stats.h"
 #include "serve/request.h"
 #include "serve/serve.h"
 #include "text/detokenizer.h"
@@ -56,6 +57,8 @@ struct serve {
     uint64_t id_prefix;
     _Atomic uint64_t next_id, outcomes[OUTCOMES];
     _Atomic size_t held_bytes;     /* of config.max_answer_bytes */
+    struct prompt_stats *prompt_stats; /* NULL: not asked for */
+    _Atomic uint64_t cpu_wait_us;  /* the most that /metrics has shown */
     _Atomic uint64_t cancel_at_us; /* end of the grace time of a drain; UINT64_MAX: none */
 };
 
@@ -204,6 +207,6 @@ void response_error_chunk(const struct error *e, unsigned status, struct buf *ou
 const char *response_finish_name(enum quire_finish f);
 
 /* ---- metrics.c ---- */
-void metrics_write(const struct serve *s, struct buf *out);
+void metrics_write(struct serve *s, struct buf *out);
 
 #endif

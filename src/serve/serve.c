@@ -111,6 +111,8 @@ static int prepare(struct serve *s, struct error *err) {
                                 .sampling = s->text.sampling,
                                 .raw_scores = s->text.raw_scores && s->info->pooling == QUIRE_POOLING_RANK};
     s->started_unix_s = clock_unix_s();
+    int rc = c->prompt_statistics ? prompt_stats_new(&s->prompt_stats, err) : 0;
+    if (rc) return rc;
     return workers_start(&s->workers, c->n_workers, c->max_connections, err);
 }
 
@@ -187,5 +189,6 @@ void serve_free(struct serve *s) {
     server_free(s->server);
     free(s->loops);
     free(s->key_digests);
+    prompt_stats_free(s->prompt_stats);
     free(s);
 }

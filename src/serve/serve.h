@@ -52,6 +52,12 @@ struct serve_config {
     unsigned stall_ms;              /* a reader that takes nothing for this long is closed */
     unsigned unhealthy_ms;          /* /health fails when work is due and no step has ended for this long */
     bool access_log;
+    bool prompt_statistics; /* keyed hashes of prompts are kept and compared (prompt_stats.h) */
+    /* For /metrics only: the best kernel table of the processor, the cores that the process may use, and the
+     * elements of all tensors. */
+    const char *cpu_best;
+    size_t n_cores;
+    uint64_t n_parameters;
     const char *version;
     struct log *log;
 };

@@ -268,7 +268,11 @@ def documented():
 def test_every_metric_is_documented_and_every_documented_one_exists(tiny):
     shown = dict(re.findall(r"^# TYPE (\S+) (\S+)$", tiny.get("/metrics").body.decode(), re.M))
     listed = documented()
-    optional = {"quire_package_energy_joules_total"}  # where the machine shows it
+    optional = {  # where the machine shows it
+        "quire_package_energy_joules_total",
+        "quire_cpu_throttled_seconds_total",
+        "quire_cpu_wait_seconds_total",
+    }
     assert set(shown) - optional == set(listed) - optional
     assert all(listed[name] == kind for name, kind in shown.items())
 
@@ -276,3 +280,38 @@ def test_every_metric_is_documented_and_every_documented_one_exists(tiny):
 def test_metrics_of_a_fresh_server_parse(tiny_model):
     with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi") as server:
         assert metrics_of(server.get("/metrics").body.decode())
+
+
+# ---- what `quire advise` reads ----
+
+
+def test_steps_by_phase_add_up(tiny_model):
+    """Phases are all steps; their tokens are those of the steps; what waited is told by what it lacked."""
+    with Server(tiny_model, "--kv-cache-memory-bytes", "8Mi", "--max-num-seqs", "2", "--threads", "2") as server:
+        at_once(6, lambda i: server.complete([5 + i] * 40, max_tokens=30, ignore_eos=True))
+        m = server.wait_idle()
+        phases = ("decode", "prefill")
+        assert sum(m[("quire_phase_steps_total", p)] for p in phases) == m["quire_steps_total"]
+        assert sum(m[("quire_phase_tokens_total", p)] for p in phases) == m["vllm:iteration_tokens_total_sum"]
+        for p in phases:
+            n, tokens = m[("quire_phase_steps_total", p)], m[("quire_phase_tokens_total", p)]
+            squares, seconds = m[("quire_phase_tokens_squared_total", p)], m[("quire_phase_seconds_total", p)]
+            assert tokens**2 / n <= squares <= tokens**2 and seconds > 0
+            assert seconds <= m[("quire_phase_token_seconds_total", p)] <= seconds * tokens
+        assert m[("quire_phase_tokens_total", "decode")] <= 2 * m[("quire_phase_steps_total", "decode")]
+        whole = sum(m[f"quire_step_{part}_seconds_sum"] for part in ("prepare", "forward", "sample"))
+        assert sum(m[("quire_phase_seconds_total", p)] for p in phases) == pytest.approx(whole, rel=1e-3, abs=1e-3)
+        # six at once, two places: for most of the time somebody waited for one
+        assert m[("quire_held_steps_total", "max_num_seqs")] > 0.5 * m["quire_steps_total"]
+        assert m[("quire_held_steps_total", "kv")] == m[("quire_held_steps_total", "max_num_batched_tokens")] == 0
+        assert m[("quire_flag", "max-num-seqs")] == 2 and m[("quire_flag", "threads")] == 2
+        assert m[("quire_flag", "enable-prefix-caching")] == m[("quire_flag", "enable-chunked-prefill")] == 1
+
+
+def test_held_by_kv(tiny_model):
+    with Server(tiny_model, "--kv-cache-memory-bytes", "300k", "--max-model-len", "1024",
+                "--no-enable-prefix-caching") as server:
+        at_once(6, lambda i: server.complete([5 + i] * 400, max_tokens=60, ignore_eos=True))
+        m = server.wait_idle()
+        assert m[("quire_held_steps_total", "kv")] > 0 == m[("quire_held_steps_total", "max_num_seqs")]
+        assert m[("quire_flag", "enable-prefix-caching")] == 0
