@@ -1,4 +1,4 @@
-/* Measurements beside each other (private to compare*.c). */
+/* Measurements as `quire bench serve --json` writes them: reading one, and two beside each other. */
 #ifndef LOAD_COMPARE_H
 #define LOAD_COMPARE_H
 

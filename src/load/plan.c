@@ -18,14 +18,6 @@
 
 /* ---- options ---- */
 
-static int read_price(const char *text, double *out, struct error *err) {
-    size_t n = strlen(text), digits = strcspn(text, "/");
-    bool ok = number_read(text, digits, 0.000001, 1e9, out) && (digits == n || !strcmp(text + digits, "/h"));
-    return ok ? 0
-              : error_set(err, QUIRE_EINVAL, "--price \"%.40s\" is not a price for an hour like 2.00/h",
-                          text);
-}
-
 static int read_extra(const char *text, char **out, struct error *err) {
     json_error_t e;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &e);
@@ -80,7 +72,7 @@ int plan_options(const struct load_options *o, struct plan *p, struct error *err
     int rc = check_together(o, err);
     if (!rc && o->url) rc = http_check_trust(&p->tc.http, o->url, err);
     if (!rc && o->slo) rc = slo_parse(o->slo, &p->slo, err);
-    if (!rc && o->price) rc = read_price(o->price, &p->price, err);
+    if (!rc && o->price) rc = price_parse(o->price, &p->price, err);
     if (!rc && o->extra_body) rc = read_extra(o->extra_body, &p->extra_members, err);
     return rc;
 }

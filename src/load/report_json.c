@@ -167,6 +167,33 @@ static void samples(struct json_out *j, const struct run *run) {
     json_out_arr_end(j);
 }
 
+/* A page without its comments. */
+static void page(struct json_out *j, const char *key, const struct run_page *page) {
+    struct buf lines = BUF_INIT;
+    for (const char *p = page->text, *end; *p; p = *end ? end + 1 : end) {
+        end = strchr(p, '\n');
+        if (!end) end = p + strlen(p);
+        if (*p != '#') buf_append(&lines, p, (size_t)(end - p) + (*end != 0));
+    }
+    json_out_key(j, key);
+    json_out_strn(j, lines.data ? lines.data : "", lines.len);
+    if (!buf_ok(&lines)) j->out->failed = true;
+    buf_free(&lines);
+}
+
+static void pages(struct json_out *j, const struct run *run) {
+    json_out_key(j, "metrics");
+    if (!run->last_page.text) {
+        json_out_null(j);
+        return;
+    }
+    json_out_obj(j);
+    number(j, "seconds", run->last_page.t_s - run->first_page.t_s);
+    page(j, "first", &run->first_page);
+    page(j, "last", &run->last_page);
+    json_out_obj_end(j);
+}
+
 static void length(struct json_out *j, const char *key, const struct length *l) {
     static const char *const names[] = {"fixed", "uniform", "normal", "lognormal"};
     json_out_key(j, key);
@@ -211,6 +238,7 @@ void report_json_point(struct json_out *j, const struct plan *p, const struct po
         failures(j, &k->runs[r]);
         if (p->o->records) records(j, &k->runs[r]);
         samples(j, &k->runs[r]);
+        pages(j, &k->runs[r]);
         json_out_obj_end(j);
     }
     json_out_arr_end(j);

@@ -257,12 +257,23 @@ static void keep_sample(struct runner *r) {
     run->samples[run->n_samples++] = r->pending;
 }
 
+static void set_page(struct runner *r, struct run_page *page, const char *text) {
+    free(page->text);
+    *page = (struct run_page){strdup(text), r->pending.t_s};
+    if (!page->text) no_memory(r);
+}
+
+static void keep_page(struct runner *r, const char *text) {
+    set_page(r, r->run->first_page.text ? &r->run->last_page : &r->run->first_page, text);
+}
+
 static void on_scraped(void *user, struct answer *a) {
     struct runner *r = user;
     r->scraping = false;
     if (a->outcome == OUTCOME_OK && a->text.data) {
         r->pending.scraped = true;
         scrape_read(a->text.data, &r->pending.server);
+        keep_page(r, a->text.data);
     }
     keep_sample(r);
 }
@@ -437,5 +448,7 @@ void run_free(struct run *run) {
     free(run->records);
     free(run->samples);
     free(run->gaps);
+    free(run->first_page.text);
+    free(run->last_page.text);
     *run = (struct run){0};
 }

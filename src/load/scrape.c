@@ -1,8 +1,8 @@
 #include "load/scrape.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "load/prometheus.h"
+
+#include <stddef.h>
 
 /* The first name of a row that a server has counts; a server has one family. */
 static const struct {
@@ -31,35 +31,12 @@ static const struct {
     {METRIC_ENERGY_JOULES, "quire_package_energy_joules_total"},
 };
 
-/* The value of a sample line: behind its labels, which may hold escaped quotes and braces. */
-static bool sample_value(const char *line, const char *end, double *out) {
-    const char *p = line;
-    if (p < end && *p == '{') {
-        bool quoted = false;
-        for (p++; p < end && (quoted || *p != '}'); p++) {
-            if (*p == '\\' && p + 1 < end)
-                p++;
-            else if (*p == '"')
-                quoted = !quoted;
-        }
-        if (p == end) return false;
-        p++;
-    }
-    if (p == end || *p != ' ') return false;
-    char *stop;
-    *out = strtod(p, &stop);
-    return stop > p && stop <= end && isfinite(*out);
-}
-
-static void take_line(const char *line, const char *end, struct scrape *out, unsigned counts[METRICS]) {
+static void take(const struct prometheus_sample *s, struct scrape *out, unsigned counts[METRICS]) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        size_t n = strlen(names[i].name);
-        double v;
-        if ((size_t)(end - line) <= n || memcmp(line, names[i].name, n) != 0) continue;
-        if ((line[n] != ' ' && line[n] != '{') || !sample_value(line + n, end, &v)) continue;
+        if (!prometheus_is(s, names[i].name)) continue;
         enum metric m = names[i].metric;
         out->has[m] = true;
-        out->value[m] += v;
+        out->value[m] += s->value;
         counts[m]++;
         return;
     }
@@ -67,12 +44,8 @@ static void take_line(const char *line, const char *end, struct scrape *out, uns
 
 void scrape_read(const char *text, struct scrape *out) {
     unsigned counts[METRICS] = {0};
+    struct prometheus_sample s;
     *out = (struct scrape){0};
-    for (const char *p = text; *p;) {
-        const char *end = strchr(p, '\n');
-        if (!end) end = p + strlen(p);
-        if (*p != '#') take_line(p, end, out, counts);
-        p = *end ? end + 1 : end;
-    }
+    while (prometheus_next(&text, &s)) take(&s, out, counts);
     if (counts[METRIC_KV_USAGE]) out->value[METRIC_KV_USAGE] /= counts[METRIC_KV_USAGE];
 }

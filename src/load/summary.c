@@ -30,6 +30,14 @@ int slo_parse(const char *text, struct slo *out, struct error *err) {
     }
 }
 
+int price_parse(const char *text, double *out, struct error *err) {
+    size_t n = strlen(text), digits = strcspn(text, "/");
+    bool ok = number_read(text, digits, 0.000001, 1e9, out) && (digits == n || !strcmp(text + digits, "/h"));
+    return ok ? 0
+              : error_set(err, QUIRE_EINVAL, "--price \"%.40s\" is not a price for an hour like 2.00/h",
+                          text);
+}
+
 bool slo_any(const struct slo *s) {
     return s->ttft_ms > 0 || s->tpot_ms > 0 || s->e2e_ms > 0;
 }

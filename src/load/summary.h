@@ -11,6 +11,8 @@ struct slo { /* a request is good within all that are set; milliseconds, 0: not 
 /* "ttft:1000,tpot:50,e2e:30000" */
 int slo_parse(const char *text, struct slo *out, struct error *err);
 bool slo_any(const struct slo *s);
+/* "2.00/h": of the server, for an hour */
+int price_parse(const char *text, double *out, struct error *err);
 
 enum latency { LATENCY_TTFT, LATENCY_TPOT, LATENCY_ITL, LATENCY_E2E, LATENCY_LAG, LATENCIES };
 
