@@ -17,7 +17,7 @@ MAX_LINES = {"include/quire/quire.h": 249}
 ERROR, STATS, QUIRE, SCORE = "quire/error.h", "quire/stats.h", "quire/quire.h", "quire/score.h"
 STEP = "quire/step.h"
 ALL = {"base", "text", "weights", "kern", "backend", "model", "engine", "net", "serve", "bench", "http", "fetch", "load",
-       "sim", "tune", "eval", "plan", "cli"}
+       "sim", "tune", "advise", "eval", "plan", "cli"}
 LAYERS = {
     "base": (set(), {ERROR, STATS, QUIRE}, {"pthread"}),
     "text": ({"base"}, {ERROR}, {"jansson", "pcre2", "utf8proc"}),
@@ -33,6 +33,7 @@ LAYERS = {
     "fetch": ({"base", "http"}, {ERROR}, {"jansson", "openssl"}),
     "load": ({"base", "http"}, {ERROR}, {"jansson"}),
     "sim": ({"base", "engine", "load"}, {ERROR, QUIRE, STEP}, {"jansson"}),
+    "advise": ({"base", "http", "load"}, {ERROR}, {"jansson"}),
     "eval": ({"base", "text", "http"}, {ERROR, QUIRE, SCORE}, {"jansson"}),
     "plan": ({"base", "weights", "backend", "model", "engine", "bench", "kern"}, {ERROR, QUIRE}, set()),
     "cli": (ALL, {ERROR, STATS, QUIRE, STEP}, {"jansson", "openssl", "pthread"}),

@@ -22,6 +22,7 @@ static const struct command commands[] = {
     {"plan", cmd_plan, "what a model needs, before anything is started"},
     {"bench", cmd_bench, "measure this machine, or any server under load"},
     {"eval", cmd_eval, "measure how good a model's answers are"},
+    {"advise", cmd_advise, "what to change first on a running server"},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -202,8 +202,7 @@ int quire_wait(struct quire_stream *s, struct quire_event *event, uint64_t timeo
 
 const struct quire_logprob *quire_prompt_logprobs(const struct quire_stream *s, size_t position, size_t *n) {
     *n = 0;
-    if (!s->scores || !s->read_first || !position || position < s->first_score ||
-        position > s->seq.n_scored)
+    if (!s->scores || !s->read_first || !position || position < s->first_score || position > s->seq.n_scored)
         return NULL;
     *n = 1 + s->n_prompt_top;
     return s->scores + position * *n;

@@ -59,7 +59,7 @@ struct scheduler_options {
 struct scheduler_counts {
     uint64_t preemptions, parkings;
     uint64_t held_steps[QUIRE_LACKS]; /* steps that left a sequence waiting, by what the first one lacked */
-    uint64_t recomputed_tokens;           /* computed again after a preemption */
+    uint64_t recomputed_tokens;       /* computed again after a preemption */
     uint64_t prefix_queries, prefix_hits; /* tokens, at first admissions */
 };
 

@@ -8,7 +8,8 @@ static bool is_name(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == ':';
 }
 
-/* Behind the brace that closes the labels, which may hold escaped quotes and braces; NULL: it is not there. */
+/* Behind the brace that closes the labels, which may hold escaped quotes and braces; NULL: it is not there.
+ */
 static const char *skip_labels(const char *p, const char *end) {
     bool quoted = false;
     for (; p < end && (quoted || *p != '}'); p++) {

@@ -67,7 +67,7 @@ struct run {
     size_t n_failures;
     struct sample *samples;
     size_t n_samples, cap_samples;
-    struct run_page {  /* the server's /metrics, as it was at the first and the last look; NULL: none */
+    struct run_page { /* the server's /metrics, as it was at the first and the last look; NULL: none */
         char *text;
         double t_s;
     } first_page, last_page;

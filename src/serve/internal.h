@@ -56,10 +56,10 @@ struct serve {
     int64_t started_unix_s;
     uint64_t id_prefix;
     _Atomic uint64_t next_id, outcomes[OUTCOMES];
-    _Atomic size_t held_bytes;     /* of config.max_answer_bytes */
+    _Atomic size_t held_bytes;         /* of config.max_answer_bytes */
     struct prompt_stats *prompt_stats; /* NULL: not asked for */
-    _Atomic uint64_t cpu_wait_us;  /* the most that /metrics has shown */
-    _Atomic uint64_t cancel_at_us; /* end of the grace time of a drain; UINT64_MAX: none */
+    _Atomic uint64_t cpu_wait_us;      /* the most that /metrics has shown */
+    _Atomic uint64_t cancel_at_us;     /* end of the grace time of a drain; UINT64_MAX: none */
 };
 
 /* ---- route.c ---- */

@@ -72,7 +72,7 @@ static void vllm_gauges(struct metrics *w, const struct quire_stats *st) {
     metrics_single(w, "vllm:num_requests_running", "gauge", "Requests in a batch.", load(&st->running));
     metrics_single(w, "vllm:num_requests_waiting", "gauge", "Requests queued.", load(&st->waiting));
     metrics_single(w, "vllm:kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1.",
-           ratio(load(&st->blocks_used), load(&st->blocks_total)));
+                   ratio(load(&st->blocks_used), load(&st->blocks_total)));
     metrics_header(w, "vllm:cache_config_info", "gauge", "KV configuration.");
     snprintf(extra, sizeof extra, "block_size=\"%zu\",num_gpu_blocks=\"%zu\"", w->s->info->block_tokens,
              w->s->info->n_blocks);
@@ -82,14 +82,15 @@ static void vllm_gauges(struct metrics *w, const struct quire_stats *st) {
 static void vllm_counters(struct metrics *w, const struct quire_stats *st) {
     static const char *const reasons[] = {NULL, "stop", "length", "abort", "error"};
     metrics_single(w, "vllm:prompt_tokens_total", "counter", "Prompt tokens of accepted requests, each once.",
-           load(&st->prompt_tokens));
-    metrics_single(w, "vllm:prompt_tokens_cached_total", "counter", "Prompt tokens found in the prefix cache.",
-           load(&st->cached_tokens));
-    metrics_single(w, "vllm:generation_tokens_total", "counter", "Generated tokens.", load(&st->generation_tokens));
+                   load(&st->prompt_tokens));
+    metrics_single(w, "vllm:prompt_tokens_cached_total", "counter",
+                   "Prompt tokens found in the prefix cache.", load(&st->cached_tokens));
+    metrics_single(w, "vllm:generation_tokens_total", "counter", "Generated tokens.",
+                   load(&st->generation_tokens));
     metrics_single(w, "vllm:prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.",
-           load(&st->prefix_queries));
+                   load(&st->prefix_queries));
     metrics_single(w, "vllm:prefix_cache_hits_total", "counter", "Tokens found in the prefix cache.",
-           load(&st->prefix_hits));
+                   load(&st->prefix_hits));
     metrics_single(w, "vllm:num_preemptions_total", "counter", "Preemptions.", load(&st->preemptions));
     metrics_header(w, "vllm:request_success_total", "counter", "Finished requests by reason.");
     for (size_t i = 1; i < 5; i++) {
@@ -97,10 +98,12 @@ static void vllm_counters(struct metrics *w, const struct quire_stats *st) {
         snprintf(extra, sizeof extra, "finished_reason=\"%s\"", reasons[i]);
         metrics_sample(w, "vllm:request_success_total", extra, load(&st->finished[i]));
     }
-    metrics_header(w, "vllm:admission_rejections_total", "counter", "Requests refused because the queue was full.");
-    metrics_sample(w, "vllm:admission_rejections_total", "reason=\"queue_full\"", load(&st->queue_rejections));
-    metrics_single(w, "vllm:corrupted_requests_total", "counter", "Requests failed because logits were not finite.",
-           load(&st->nonfinite_requests));
+    metrics_header(w, "vllm:admission_rejections_total", "counter",
+                   "Requests refused because the queue was full.");
+    metrics_sample(w, "vllm:admission_rejections_total", "reason=\"queue_full\"",
+                   load(&st->queue_rejections));
+    metrics_single(w, "vllm:corrupted_requests_total", "counter",
+                   "Requests failed because logits were not finite.", load(&st->nonfinite_requests));
 }
 
 static void vllm_histograms(struct metrics *w, const struct quire_stats *st) {
@@ -126,23 +129,25 @@ static void vllm_histograms(struct metrics *w, const struct quire_stats *st) {
 
 static void quire_blocks(struct metrics *w, const struct quire_stats *st) {
     metrics_single(w, "quire_kv_blocks", "gauge", "KV blocks in the pool.", load(&st->blocks_total));
-    metrics_single(w, "quire_kv_blocks_used", "gauge", "KV blocks referenced by sequences.", load(&st->blocks_used));
+    metrics_single(w, "quire_kv_blocks_used", "gauge", "KV blocks referenced by sequences.",
+                   load(&st->blocks_used));
     metrics_single(w, "quire_kv_blocks_cached", "gauge", "Free KV blocks that still hold a known prefix.",
-           load(&st->blocks_cached));
+                   load(&st->blocks_cached));
     metrics_single(w, "quire_kv_blocks_resident", "gauge", "KV blocks whose memory has been faulted in.",
-           load(&st->blocks_resident));
+                   load(&st->blocks_resident));
     metrics_single(w, "quire_kv_block_allocations_total", "counter", "KV blocks handed out.",
-           load(&st->block_allocations));
+                   load(&st->block_allocations));
     metrics_single(w, "quire_kv_block_reuses_total", "counter", "KV blocks taken from the prefix cache.",
-           load(&st->block_reuses));
-    metrics_single(w, "quire_kv_block_evictions_total", "counter", "Cached KV blocks given to another sequence.",
-           load(&st->block_evictions));
+                   load(&st->block_reuses));
+    metrics_single(w, "quire_kv_block_evictions_total", "counter",
+                   "Cached KV blocks given to another sequence.", load(&st->block_evictions));
     metrics_single(w, "quire_kv_block_copies_total", "counter", "Partly matching KV blocks copied.",
-           load(&st->block_copies));
-    metrics_single(w, "quire_kv_waste_ratio", "gauge", "Allocated but unused KV slots, 0 to 1.",
-           ratio(load(&st->kv_slots_allocated) - load(&st->kv_slots_used), load(&st->kv_slots_allocated)));
+                   load(&st->block_copies));
+    metrics_single(
+        w, "quire_kv_waste_ratio", "gauge", "Allocated but unused KV slots, 0 to 1.",
+        ratio(load(&st->kv_slots_allocated) - load(&st->kv_slots_used), load(&st->kv_slots_allocated)));
     metrics_single(w, "quire_recomputed_tokens_total", "counter", "Tokens computed again after a preemption.",
-           load(&st->recomputed_tokens));
+                   load(&st->recomputed_tokens));
 }
 
 /* Sums over the steps of a phase: `prefill` computes tokens of prompts (and of answers beside them), `decode`
@@ -209,15 +214,16 @@ static void quire_requests(struct metrics *w) {
     struct server_stats n;
     server_stats(w->s->server, &n);
     metrics_single(w, "quire_connections", "gauge", "Open connections.", (double)n.connections_now);
-    metrics_single(w, "quire_connections_total", "counter", "Connections accepted.", (double)n.connections_accepted);
+    metrics_single(w, "quire_connections_total", "counter", "Connections accepted.",
+                   (double)n.connections_accepted);
     metrics_single(w, "quire_connections_refused_total", "counter",
-           "Connections refused: too many, or no descriptor.", (double)n.connections_refused);
+                   "Connections refused: too many, or no descriptor.", (double)n.connections_refused);
     metrics_single(w, "quire_received_bytes_total", "counter", "Bytes received.", (double)n.bytes_in);
     metrics_single(w, "quire_sent_bytes_total", "counter", "Bytes sent.", (double)n.bytes_out);
-    metrics_single(w, "quire_slow_readers_total", "counter", "Connections closed because their reader was too slow.",
-           (double)(n.stalls + n.overruns));
+    metrics_single(w, "quire_slow_readers_total", "counter",
+                   "Connections closed because their reader was too slow.", (double)(n.stalls + n.overruns));
     metrics_single(w, "quire_answer_bytes", "gauge", "Memory of unfinished whole answers and prompt scores.",
-           (double)atomic_load_explicit(&w->s->held_bytes, memory_order_relaxed));
+                   (double)atomic_load_explicit(&w->s->held_bytes, memory_order_relaxed));
 }
 
 static void quire_prompts(struct metrics *w) {

@@ -11,7 +11,8 @@ struct metrics {
 };
 
 void metrics_header(struct metrics *w, const char *name, const char *type, const char *help);
-void metrics_sample(struct metrics *w, const char *name, const char *extra, double v); /* extra: more labels, or NULL */
+void metrics_sample(struct metrics *w, const char *name, const char *extra,
+                    double v); /* extra: more labels, or NULL */
 void metrics_single(struct metrics *w, const char *name, const char *type, const char *help, double v);
 
 /* ---- metrics_machine.c ---- */

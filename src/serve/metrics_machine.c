@@ -60,8 +60,8 @@ static double package_joules(void) {
     return n == 1 ? (double)uj / 1e6 : -1;
 }
 
-/* Time that the threads which live were ready to run and had no core (second field of schedstat, ns); negative
- * where the kernel does not count it. */
+/* Time that the threads which live were ready to run and had no core (second field of schedstat, ns);
+ * negative where the kernel does not count it. */
 static double run_delay_s(void) {
     DIR *d = opendir("/proc/self/task");
     double sum = -1;
@@ -72,8 +72,7 @@ static double run_delay_s(void) {
             snprintf(path, sizeof path, "/proc/self/task/%.20s/schedstat", e->d_name) >= (int)sizeof path)
             continue;
         FILE *f = fopen(path, "re");
-        if (f && fscanf(f, "%llu %llu", &ran, &waited) == 2)
-            sum = (sum < 0 ? 0 : sum) + (double)waited / 1e9;
+        if (f && fscanf(f, "%llu %llu", &ran, &waited) == 2) sum = (sum < 0 ? 0 : sum) + (double)waited / 1e9;
         if (f) fclose(f);
     }
     if (d) closedir(d);

@@ -90,7 +90,8 @@ static uint64_t mix(uint64_t key, uint32_t token) {
     return x ^ x >> 32;
 }
 
-static void cut_chunks(const struct prompt_stats *p, struct hash128 root, const uint32_t *t, struct shape *s) {
+static void cut_chunks(const struct prompt_stats *p, struct hash128 root, const uint32_t *t,
+                       struct shape *s) {
     struct hash128 other = {~root.lo, root.hi}; /* a chunk's hash is never a prefix's */
     uint64_t h = 0;
     for (uint32_t i = 0, start = 0; i < s->n_tokens; i++) {

@@ -22,9 +22,9 @@
 #define PROMPT_STATS_TOKENS 8192
 #define PROMPT_STATS_BLOCK  16
 
-/* Why text is displaced, by three quarters of its tokens: `field`: they have moved by a few tokens or not at all,
- * so that something short in front has changed; `cut`: they have moved by the same larger amount; `order`: they
- * have moved differently. */
+/* Why text is displaced, by three quarters of its tokens: `field`: they have moved by a few tokens or not at
+ * all, so that something short in front has changed; `cut`: they have moved by the same larger amount;
+ * `order`: they have moved differently. */
 enum prompt_cause { PROMPT_FIELD, PROMPT_CUT, PROMPT_ORDER, PROMPT_CAUSES };
 
 struct prompt_figures { /* all of them only rise */
@@ -36,8 +36,8 @@ struct prompt_figures { /* all of them only rise */
 struct prompt_stats;
 
 int prompt_stats_new(struct prompt_stats **out, struct error *err);
-size_t prompt_stats_bytes(void);                 /* what prompt_stats_new takes */
-void prompt_stats_free(struct prompt_stats *p);  /* NULL allowed */
+size_t prompt_stats_bytes(void);                /* what prompt_stats_new takes */
+void prompt_stats_free(struct prompt_stats *p); /* NULL allowed */
 /* salt: of the request, NULL = none. p NULL: nothing is done. */
 void prompt_stats_note(struct prompt_stats *p, const uint32_t *tokens, size_t n, const char *salt);
 void prompt_stats_read(struct prompt_stats *p, struct prompt_figures *out); /* p NULL: zeros */

@@ -102,7 +102,8 @@ static void passages_and_histories(void **state) {
     }
     struct prompt_figures f = figures(p);
     assert_true(f.displaced_prompts[PROMPT_ORDER] > 50);
-    assert_true(f.displaced_prompts[PROMPT_ORDER] > 4 * (f.displaced_prompts[PROMPT_FIELD] + f.displaced_prompts[PROMPT_CUT]));
+    assert_true(f.displaced_prompts[PROMPT_ORDER] >
+                4 * (f.displaced_prompts[PROMPT_FIELD] + f.displaced_prompts[PROMPT_CUT]));
     prompt_stats_free(p);
     p = fresh();
     for (unsigned i = 0; i < 40; i++) { /* the last eight turns of a conversation, the oldest falls out */

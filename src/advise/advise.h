@@ -1,0 +1,25 @@
+/* `quire advise`: what to change first on a running server, or on one that `quire bench serve` has measured.
+ */
+#ifndef ADVISE_ADVISE_H
+#define ADVISE_ADVISE_H
+
+#include <quire/error.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* As given on the command line; what is text here is checked by advise_run. Strings may be NULL. */
+struct advise_options {
+    const char *source; /* a server's URL, or the path of a report */
+    const char *api_key, *slo, *price;
+    double window_s;  /* 0: since the start of the server */
+    double timeout_s; /* of a request */
+    bool watch, json;
+    int64_t rounds; /* of --watch; 0: until it is interrupted */
+};
+
+/* Prints to `out`. interrupted (may be NULL): raised by a signal handler to end --watch. */
+int advise_run(const struct advise_options *o, const volatile int *interrupted, FILE *out, struct error *err);
+
+#endif
