@@ -12,12 +12,15 @@
 /* As given on the command line; what is text here is checked by advise_run. Strings may be NULL. */
 struct advise_options {
     const char *source; /* a server's URL, or the path of a report */
-    const char *api_key, *slo, *price;
+    const char *api_key, *ca_cert, *slo, *price;
     double window_s;  /* 0: since the start of the server */
     double timeout_s; /* of a request */
-    bool watch, json;
+    bool insecure, watch, json;
     int64_t rounds; /* of --watch; 0: until it is interrupted */
 };
+
+/* Whether it is taken for a server's address: it begins with http:// or https://. */
+bool advise_is_url(const char *source);
 
 /* Prints to `out`. interrupted (may be NULL): raised by a signal handler to end --watch. */
 int advise_run(const struct advise_options *o, const volatile int *interrupted, FILE *out, struct error *err);

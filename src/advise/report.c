@@ -157,7 +157,6 @@ int report_figures(const struct report *r, size_t point, struct figures *f, cons
         if (of_pages.has[F_WINDOW_S]) *f = of_pages;
     }
     if (rc) return rc;
-    refusals(repeats, f);
     from_server(summary, f);
     if (!f->has[F_WINDOW_S] || json_array_size(repeats) == 1) {
         from_requests(summary, f);
@@ -169,6 +168,7 @@ int report_figures(const struct report *r, size_t point, struct figures *f, cons
         for (size_t k = 0; k < 4; k++)
             if (all.has[latencies[k]]) figures_set(f, latencies[k], all.v[latencies[k]]);
     }
+    refusals(repeats, f);
     snprintf(f->server, sizeof f->server, "%s", url ? url : "a server");
     if (!*f->software && software) snprintf(f->software, sizeof f->software, "%s", software);
     return 0;

@@ -157,7 +157,8 @@ static double queued(const struct tree *t) {
 
 static enum bound bound_of(const struct tree *t) {
     bool gpu = known(t, F_GPU_UTILIZATION), memory, compute;
-    if (!known(t, F_KV_USAGE_MAX) || (!gpu && !known(t, F_BUSY))) return BOUND_UNKNOWN;
+    if ((!known(t, F_KV_USAGE_MAX) && fig(t, F_HELD_KV) < 0.2) || (!gpu && !known(t, F_BUSY)))
+        return BOUND_UNKNOWN;
     double use = gpu                       ? fig(t, F_GPU_UTILIZATION)
                  : known(t, F_UTILIZATION) ? fig(t, F_UTILIZATION)
                                            : fig(t, F_BUSY);

@@ -3,8 +3,9 @@
 
 #include <math.h>
 
-#define STEP_MS 200 /* a step that long keeps everyone else waiting: what --enable-chunked-prefill aims at   \
-                     */
+#define STEP_MS                                                                                              \
+    200 /* a step that long keeps everyone else waiting: what --enable-chunked-prefill aims at               \
+         */
 
 /* Sequences of a step that keep the SLO of a token. */
 static double allowed_by_slo(const struct tree *t) {
@@ -52,7 +53,7 @@ static void batch_limit(struct tree *t) {
 /* Prompts in parts so small that the fixed part of a step is paid too often. */
 static void token_budget(struct tree *t) {
     double budget = fig(t, F_MAX_BATCHED_TOKENS), rows = fig(t, F_PREFILL_STEP_TOKENS);
-    if (!known(t, F_MAX_BATCHED_TOKENS) || budget >= 1024 || rows < 0.7 * budget) return;
+    if (!known(t, F_MAX_BATCHED_TOKENS) || budget >= 1024 || rows < fmax(1, 0.7 * budget)) return;
     if (known(t, F_CHUNKED_PREFILL) && !fig(t, F_CHUNKED_PREFILL)) return;
     bool fitted = known(t, F_STEP_FIXED_MS) && fig(t, F_STEP_FIXED_MS) > 0;
     double token = fitted ? fig(t, F_STEP_TOKEN_MS) : fig(t, F_PREFILL_STEP_MS) / (rows + 16);

@@ -20,6 +20,11 @@ static const struct option table[] = {
      "Windows of --watch; 0: until ctrl-C."},
     {"api-key", OPTION_STRING, AT(api_key), "Looking", "KEY", NULL, 0, 0, NULL, "QUIRE_API_KEY",
      "Key of the server."},
+    {"ca-cert", OPTION_STRING, AT(ca_cert), "Looking", "FILE", NULL, 0, 0, NULL, NULL,
+     "Authorities (PEM) that an https server's certificate must come from; those of the system if not "
+     "given."},
+    {"insecure", OPTION_BOOL, AT(insecure), "Looking", NULL, "false", 0, 0, NULL, NULL,
+     "Accept any certificate of an https server."},
     {"timeout", OPTION_FLOAT, AT(timeout_s), "Looking", "SECONDS", "30", 0.1, 3600, NULL, NULL,
      "The server must answer within this time."},
     {"slo", OPTION_STRING, AT(slo), "Judging", "LIST", NULL, 0, 0, NULL, NULL,
@@ -52,6 +57,19 @@ static int run(const struct advise_options *o, struct error *err) {
     return advise_run(o, &interrupted, stdout, err);
 }
 
+/* What has no effect is not taken. */
+static int check_given(const struct options_state *state, const struct advise_options *o, struct error *err) {
+    static const char *const of_servers[] = {"window", "watch", "rounds", "ca-cert", "insecure", "timeout"};
+    for (size_t i = 0; i < sizeof of_servers / sizeof *of_servers; i++)
+        if (options_given(state, of_servers[i]) && !advise_is_url(o->source))
+            return error_set(err, QUIRE_EINVAL,
+                             "--%s is for a server's URL; \"%.200s\" is taken for a report", of_servers[i],
+                             o->source);
+    if (options_given(state, "rounds") && !o->watch)
+        return error_set(err, QUIRE_EINVAL, "--rounds is for --watch");
+    return 0;
+}
+
 int cmd_advise(int argc, char **argv) {
     struct advise_options o = {0};
     struct options_state *state = NULL;
@@ -66,7 +84,8 @@ int cmd_advise(int argc, char **argv) {
                        n ? argv[2] : "");
     } else {
         o.source = argv[1];
-        rc = run(&o, &err);
+        rc = check_given(state, &o, &err);
+        if (!rc) rc = run(&o, &err);
     }
     options_free(state);
     return rc ? cli_fail("advise", &err) : EXIT_OK;

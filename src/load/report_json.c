@@ -188,7 +188,8 @@ static void pages(struct json_out *j, const struct run *run) {
         return;
     }
     json_out_obj(j);
-    number(j, "seconds", run->last_page.t_s - run->first_page.t_s);
+    json_out_key(j, "seconds");
+    json_out_f64(j, run->last_page.t_s - run->first_page.t_s);
     page(j, "first", &run->first_page);
     page(j, "last", &run->last_page);
     json_out_obj_end(j);

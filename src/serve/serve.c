@@ -113,6 +113,9 @@ static int prepare(struct serve *s, struct error *err) {
     s->started_unix_s = clock_unix_s();
     int rc = c->prompt_statistics ? prompt_stats_new(&s->prompt_stats, err) : 0;
     if (rc) return rc;
+    if (s->prompt_stats)
+        log_write(c->log, LOG_INFO, "prompt statistics: %.1f MiB for keyed hashes",
+                  (double)prompt_stats_bytes() / (1 << 20));
     return workers_start(&s->workers, c->n_workers, c->max_connections, err);
 }
 

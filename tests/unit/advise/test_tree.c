@@ -495,7 +495,9 @@ static void check_texts(const struct figures *f, const struct wishes *w, const s
     show_json(&s, &json);
     assert_true(buf_ok(&text) && buf_ok(&json) && json.data[json.len - 1] == '\n');
     assert_null(strstr(text.data, "nan"));
-    assert_null(strstr(text.data, "inf "));
+    const char *inf = strstr(text.data, "inf ");
+    if (inf) print_message("%.80s\n", inf - text.data > 60 ? inf - 60 : text.data);
+    assert_null(inf);
     json_t *root = json_loadb(json.data, json.len, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
     assert_int_equal(json_array_size(json_object_get(root, "verdicts")), a->n);
