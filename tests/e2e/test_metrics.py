@@ -288,7 +288,8 @@ def test_metrics_of_a_fresh_server_parse(tiny_model):
 def test_steps_by_phase_add_up(tiny_model):
     """Phases are all steps; their tokens are those of the steps; what waited is told by what it lacked."""
     with Server(tiny_model, "--kv-cache-memory-bytes", "8Mi", "--max-num-seqs", "2", "--threads", "2") as server:
-        at_once(6, lambda i: server.complete([5 + i] * 40, max_tokens=30, ignore_eos=True))
+        many = {"prompt": [[5 + i] * 40 for i in range(6)], "max_tokens": 30, "ignore_eos": True}
+        server.ok("/v1/completions", many)
         m = server.wait_idle()
         phases = ("decode", "prefill")
         assert sum(m[("quire_phase_steps_total", p)] for p in phases) == m["quire_steps_total"]
@@ -311,7 +312,7 @@ def test_steps_by_phase_add_up(tiny_model):
 def test_held_by_kv(tiny_model):
     with Server(tiny_model, "--kv-cache-memory-bytes", "300k", "--max-model-len", "1024",
                 "--no-enable-prefix-caching") as server:
-        at_once(6, lambda i: server.complete([5 + i] * 400, max_tokens=60, ignore_eos=True))
+        server.ok("/v1/completions", {"prompt": [[5 + i] * 400 for i in range(6)], "max_tokens": 60, "ignore_eos": True})
         m = server.wait_idle()
         assert m[("quire_held_steps_total", "kv")] > 0 == m[("quire_held_steps_total", "max_num_seqs")]
         assert m[("quire_flag", "enable-prefix-caching")] == 0
