@@ -17,8 +17,12 @@ void spec_full_key(const struct spec_reader *r, const char *name, char key[SPEC_
 }
 
 const char *spec_label(const struct spec_reader *r, const char *name, char key[SPEC_KEY_BYTES]) {
-    spec_full_key(r, name, key);
-    return weights_label(r->w, key);
+    char full[SPEC_KEY_BYTES];
+    spec_full_key(r, name, full);
+    const char *label = weights_label(r->w, full), *word = weights_key_name(r->w, full);
+    if (label != full) return label;
+    snprintf(key, SPEC_KEY_BYTES, "%s%.80s", word != full ? "config.json: " : "", word);
+    return key;
 }
 
 bool spec_has(const struct spec_reader *r, const char *name) {
@@ -71,6 +75,15 @@ void spec_need(struct spec_reader *r, bool ok, const char *name, size_t value, c
     if (!r->rc && !ok)
         r->rc = error_set(r->err, QUIRE_EFORMAT, "%s = %zu: must be %s", spec_label(r, name, key), value,
                           allowed);
+}
+
+/* As spec_need; what is allowed names another key, as the file does. */
+static void need_beside(struct spec_reader *r, bool ok, const char *name, size_t value, const char *allowed,
+                        const char *other, const char *rest) {
+    char key[SPEC_KEY_BYTES], text[2 * SPEC_KEY_BYTES];
+    spec_full_key(r, other, key);
+    snprintf(text, sizeof text, "%s%s%s", allowed, weights_key_name(r->w, key), rest);
+    spec_need(r, ok, name, value, text);
 }
 
 /* ---- keys ---- */
@@ -126,16 +139,17 @@ static void read_sizes(struct spec_reader *r, struct model_spec *s) {
         spec_read_latent(r, s);
         return;
     }
-    spec_need(r, s->n_kv_heads <= s->n_heads && s->n_heads % s->n_kv_heads == 0, "attention.head_count_kv",
-              s->n_kv_heads, "a divisor of attention.head_count");
+    need_beside(r, s->n_kv_heads <= s->n_heads && s->n_heads % s->n_kv_heads == 0, "attention.head_count_kv",
+                s->n_kv_heads, "a divisor of ", "attention.head_count", "");
     if (!spec_has(r, "attention.key_length"))
-        spec_need(r, s->n_embd % s->n_heads == 0, "embedding_length", s->n_embd,
-                  "a multiple of attention.head_count, or attention.key_length given");
+        need_beside(r, s->n_embd % s->n_heads == 0, "embedding_length", s->n_embd, "a multiple of ",
+                    "attention.head_count", ", where the length of a head is not given");
     s->head_dim = spec_size_or(r, "attention.key_length", 1, SPEC_MAX_HEAD, s->n_embd / s->n_heads);
     spec_need(r, s->head_dim && s->head_dim <= SPEC_MAX_HEAD && s->head_dim % SPEC_HEAD_STEP == 0,
               "attention.key_length", s->head_dim, "a multiple of 8, at most 1024");
     size_t value = spec_size_or(r, "attention.value_length", 1, SPEC_MAX_HEAD, s->head_dim);
-    spec_need(r, value == s->head_dim, "attention.value_length", value, "equal to attention.key_length");
+    need_beside(r, value == s->head_dim, "attention.value_length", value, "equal to ", "attention.key_length",
+                "");
 }
 
 static size_t rows_of(const struct spec_reader *r, const char *name) {

@@ -100,7 +100,7 @@ void spec_read_ropes(struct spec_reader *r, struct model_spec *s) {
     rope->interleaved = spec_bool_or(r, "rope.interleaved", r->family->rope_interleaved);
     rope->n_rot = spec_size_or(r, "rope.dimension_count", 2, SPEC_MAX_HEAD, s->head_dim);
     spec_need(r, rope->n_rot % 2 == 0 && rope->n_rot <= s->head_dim, "rope.dimension_count", rope->n_rot,
-              "even and no larger than attention.key_length");
+              "even and no larger than a head");
     rope->base = spec_float_or(r, "rope.freq_base", 1.0, 1e15, 10000.0);
     read_scaling(r, s, rope);
     read_factors(r, s, rope);

@@ -468,6 +468,11 @@ static int load(struct json_loader *l, struct tokenizer **out) {
 
 static json_t *parse(const char *text, size_t n, const char *name, struct error *err) {
     json_error_t e;
+    if (n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) {
+        error_set(err, QUIRE_EFORMAT, "%s begins with a byte order mark, which JSON has not; remove it",
+                  name);
+        return NULL;
+    }
     json_t *j = json_loadb(text, n, JSON_ALLOW_NUL, &e);
     if (!j) error_set(err, QUIRE_EFORMAT, "%s: line %d: %s", name, e.line, e.text);
     return j;

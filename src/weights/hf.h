@@ -26,6 +26,10 @@ int hf_open_tensors(const void *data, size_t n, struct weights **out, struct err
 /* An object without duplicate keys; *out is the caller's. QUIRE_EFORMAT says where it is wrong. */
 int hf_json_parse(const char *text, size_t n, json_t **out, struct error *err);
 
+/* What config.json calls a metadata key; NULL if the family has no name for it. */
+struct hf_family;
+const char *hf_key_name(const struct hf_family *family, const char *key);
+
 /* What the folder calls a tensor, by its GGUF name, in buf; NULL if it has no name for it. */
 const char *hf_tensor_name(const struct weights *w, const char *name, char *buf, size_t size);
 

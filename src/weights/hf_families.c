@@ -497,6 +497,19 @@ const struct hf_key *hf_key_at(const struct hf_family *family, size_t i) {
     return NULL;
 }
 
+const char *hf_key_name(const struct hf_family *family, const char *key) {
+    size_t n = strlen(family->family);
+    const struct hf_key *k;
+    if (strncmp(key, family->family, n) || key[n] != '.') return NULL;
+    for (size_t i = 0; (k = hf_key_at(family, i)); i++) {
+        if (!k->key || strcmp(k->key, key + n + 1)) continue;
+        for (const struct hf_alias *a = family->aliases; a && a->theirs; a++)
+            if (!strcmp(a->name, k->name)) return a->theirs;
+        return k->name;
+    }
+    return NULL;
+}
+
 /* ---- tensors ---- */
 
 /* Of a layer. What a family does not have is refused when its description is read. post_attention_layernorm

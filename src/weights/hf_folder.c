@@ -89,9 +89,20 @@ static bool is_plain_name(const char *name) {
 
 struct index {
     const json_t *map; /* tensor to file */
+    json_t *numbers;   /* file to its number */
     const char *files[MAX_FILES];
     size_t n;
 };
+
+static int wrong_file(const char *tensor, const json_t *v, struct error *err) {
+    char *said = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    int rc = error_set(err, QUIRE_EFORMAT,
+                       "weight_map: the file of tensor \"%.128s\" is %.128s; it must be the name of a "
+                       ".safetensors file in the same folder",
+                       tensor, said ? said : "?");
+    free(said);
+    return rc;
+}
 
 static int list_files(struct index *x, struct error *err) {
     const char *name;
@@ -100,17 +111,12 @@ static int list_files(struct index *x, struct error *err) {
         return error_set(err, QUIRE_EFORMAT, "weight_map must be an object with tensors");
     json_object_foreach((json_t *)x->map, name, v) {
         const char *file = json_string_value(v);
-        if (!file || !is_plain_name(file))
-            return error_set(
-                err, QUIRE_EFORMAT,
-                "weight_map: the file of tensor \"%.128s\" is \"%.128s\"; it must be the name of a "
-                ".safetensors file in the same folder",
-                name, file ? file : "?");
-        size_t i = x->n; /* most often that of the tensor before */
-        while (i && strcmp(x->files[i - 1], file)) i--;
-        if (i) continue;
+        if (!file || !is_plain_name(file)) return wrong_file(name, v, err);
+        if (json_object_get(x->numbers, file)) continue;
         if (x->n == MAX_FILES)
             return error_set(err, QUIRE_ELIMIT, "weight_map has more than %d files", MAX_FILES);
+        if (json_object_set_new(x->numbers, file, json_integer((json_int_t)x->n)))
+            return error_set(err, QUIRE_ENOMEM, "out of memory");
         x->files[x->n++] = file;
     }
     return QUIRE_OK;
@@ -136,8 +142,7 @@ static int check_map(const struct index *x, const struct weights *w, struct erro
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)x->map, name, v) {
-        size_t i = 0;
-        while (strcmp(x->files[i], json_string_value(v))) i++;
+        size_t i = (size_t)json_integer_value(json_object_get(x->numbers, json_string_value(v)));
         if (!weights_tensor(w->others[i], name))
             return error_set(err, QUIRE_EFORMAT, "weight_map: tensor \"%.128s\" is not in %s", name,
                              x->files[i]);
@@ -153,7 +158,7 @@ static int open_indexed(struct weights *w, struct error *err) {
         return rc;
     }
     struct index *x = calloc(1, sizeof *x);
-    if (!x) rc = error_set(err, QUIRE_ENOMEM, "out of memory");
+    if (!x || !(x->numbers = json_object())) rc = error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc) {
         x->map = json_object_get(root, "weight_map");
         rc = list_files(x, err);
@@ -172,6 +177,7 @@ static int open_indexed(struct weights *w, struct error *err) {
         of_index = true;
     }
     if (rc && of_index) error_prefix(err, INDEX);
+    if (x) json_decref(x->numbers);
     free(x);
     json_decref(root);
     return rc;

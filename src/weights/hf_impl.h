@@ -163,7 +163,7 @@ void hf_read_sentence(struct hf_reader *r);
 
 /* hf_folder.c: a JSON file of the folder, of any type. Errors begin with its name. QUIRE_ENOTFOUND */
 int hf_read_json(const char *folder, const char *name, json_t **out, struct error *err);
-/* hf_json.c: as hf_json_parse, of any type. */
+/* hf_json.c: as hf_json_parse, of any type; *out NULL after a failure. */
 int hf_json_load(const char *text, size_t n, json_t **out, struct error *err);
 /* hf_config.c: 0, false, empty or absent. */
 bool hf_is_neutral(const json_t *v);

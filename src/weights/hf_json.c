@@ -45,6 +45,10 @@ static json_t *load(const char *text, size_t n, json_error_t *e) {
 
 int hf_json_load(const char *text, size_t n, json_t **out, struct error *err) {
     json_error_t e;
+    *out = NULL;
+    if (n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+        return error_set(err, QUIRE_EFORMAT,
+                         "it begins with a byte order mark, which JSON has not; remove it");
     *out = load(text, n, &e);
     if (!*out && json_error_code(&e) == json_error_out_of_memory)
         return error_set(err, QUIRE_ENOMEM, "out of memory");

@@ -150,6 +150,9 @@ static void read_compressed(struct hf_reader *r, const json_t *q) {
 void hf_read_quantization(struct hf_reader *r) {
     const json_t *q = hf_get(r->config, "quantization_config");
     if (!q) q = hf_get(r->top, "quantization_config");
+    if (q && !json_is_object(q))
+        hf_fail_value(r, QUIRE_EFORMAT, "quantization_config", q, "must be an object with quant_method");
+    if (r->rc) return;
     const json_t *v = hf_get(q, "quant_method");
     const char *method = json_is_string(v) ? json_string_value(v) : "";
     if (!q || (!strcmp(method, "mxfp4") && r->family->turned_experts)) return;

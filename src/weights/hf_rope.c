@@ -5,6 +5,7 @@
 #include "weights/hf_impl.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_PAIRS 512
@@ -69,16 +70,29 @@ static void read_local(struct hf_reader *r, const json_t *local, const struct ro
                 "rope_parameters: layers with a window have another rope_theta, which this family has not");
 }
 
+/* "rope_scaling.factor": a parameter's name as messages have it. */
+#define NAME_BYTES 64
+static const char *full_name(const struct hf_reader *r, const char *name, char out[NAME_BYTES]) {
+    snprintf(out, NAME_BYTES, "%s.%s",
+             hf_get(r->config, "rope_parameters") ? "rope_parameters" : "rope_scaling", name);
+    return out;
+}
+
 static double positive(struct hf_reader *r, const json_t *params, const char *name, double preset) {
-    double v = hf_real(r, params, name, preset);
-    if (!r->rc && !(v > 0 && v <= 1e6))
-        hf_fail(r, QUIRE_EFORMAT, "%s = %g: must be more than 0 and at most 1e6", name, v);
-    return v;
+    const json_t *v = hf_get(params, name);
+    double d = v ? json_number_value(v) : preset;
+    char full[NAME_BYTES];
+    if (!r->rc && !(d > 0 && d <= 1e6))
+        hf_fail_value(r, QUIRE_EFORMAT, full_name(r, name, full), v,
+                      "must be a number of more than 0 and at most 1e6");
+    return d > 0 ? d : 1;
 }
 
 static double needed(struct hf_reader *r, const struct rope *rope, const char *name) {
+    char full[NAME_BYTES];
     if (!hf_get(rope->params, name))
-        hf_fail(r, QUIRE_EFORMAT, "%s is missing, which rope_type \"%s\" needs", name, rope->type);
+        hf_fail(r, QUIRE_EFORMAT, "%s is missing, which rope_type \"%s\" needs", full_name(r, name, full),
+                rope->type);
     return positive(r, rope->params, name, 1);
 }
 
@@ -86,7 +100,8 @@ static double needed(struct hf_reader *r, const struct rope *rope, const char *n
 
 static void put_scaling(struct hf_reader *r, const struct rope *rope, const char *type) {
     hf_put_str(r, "rope.scaling.type", "rope_type", type);
-    hf_put_f64(r, "rope.scaling.factor", "factor", rope->factor);
+    char full[NAME_BYTES];
+    hf_put_f64(r, "rope.scaling.factor", full_name(r, "factor", full), rope->factor);
     hf_put_u64(r, "rope.scaling.original_context_length", "original_max_position_embeddings", rope->original);
 }
 
@@ -105,11 +120,15 @@ static void read_yarn(struct hf_reader *r, struct rope *rope) {
         attention = positive(r, p, "attention_factor", 1);
     else if (m != 0 && all != 0)
         attention = mscale(rope->factor, m) / mscale(rope->factor, all);
+    char full[NAME_BYTES];
     put_scaling(r, rope, "yarn");
     if (r->family->latent) hf_put_f64(r, "rope.scaling.yarn_log_multiplier", "mscale_all_dim", 0.1 * all);
-    hf_put_f64(r, "rope.scaling.attn_factor", "attention_factor", attention / mscale(rope->factor, 1));
-    hf_put_f64(r, "rope.scaling.yarn_beta_fast", "beta_fast", positive(r, p, "beta_fast", 32));
-    hf_put_f64(r, "rope.scaling.yarn_beta_slow", "beta_slow", positive(r, p, "beta_slow", 1));
+    hf_put_f64(r, "rope.scaling.attn_factor", full_name(r, "attention_factor", full),
+               attention / mscale(rope->factor, 1));
+    hf_put_f64(r, "rope.scaling.yarn_beta_fast", full_name(r, "beta_fast", full),
+               positive(r, p, "beta_fast", 32));
+    hf_put_f64(r, "rope.scaling.yarn_beta_slow", full_name(r, "beta_slow", full),
+               positive(r, p, "beta_slow", 1));
     hf_put_bool(r, "rope.scaling.yarn_truncate", "truncate", hf_flag(r, p, "truncate", true));
 }
 
@@ -155,7 +174,8 @@ static void read_long(struct hf_reader *r, struct rope *rope) {
     read_factors(r, rope, "long_factor", "rope_factors_long.weight");
     read_factors(r, rope, "short_factor", "rope_factors_short.weight");
     hf_put_u64(r, "rope.scaling.original_context_length", "original_max_position_embeddings", rope->original);
-    hf_put_f64(r, "rope.scaling.attn_factor", "attention_factor", attention);
+    char full[NAME_BYTES];
+    hf_put_f64(r, "rope.scaling.attn_factor", full_name(r, "attention_factor", full), attention);
 }
 
 /* How long a sequence may be. Scalings by a factor extend max_position_embeddings, or the length that they
@@ -165,6 +185,9 @@ static void put_length(struct hf_reader *r, const struct rope *rope) {
     bool scaled = is(rope->type, "linear") || is(rope->type, "dynamic");
     if (scaled && !r->family->scaled_length) length *= rope->factor;
     if (is(rope->type, "yarn")) length = fmax(length, (double)rope->original * rope->factor);
+    if (!r->rc && length < 1)
+        hf_fail(r, QUIRE_EFORMAT, "max_position_embeddings = %zu: a scaling by %g leaves no position of it",
+                rope->length, rope->factor);
     if (length > HF_MAX_LENGTH)
         hf_fail(r, QUIRE_EFORMAT,
                 "max_position_embeddings: %.0f tokens after scaling; at most %u are allowed", length,

@@ -92,11 +92,18 @@ static const char *describe(const struct meta *m, char text[TEXT_BYTES]) {
 }
 
 static int absent(const struct weights *w, const char *key, struct error *err) {
+    if (weights_folder(w))
+        return error_set(err, QUIRE_ENOTFOUND, "config.json: %.64s is missing", weights_key_name(w, key));
     return error_set(err, QUIRE_ENOTFOUND, "metadata key \"%.64s\" is missing", weights_label(w, key));
 }
 
 static int refuse(const struct weights *w, const struct meta *m, const char *allowed, struct error *err) {
     char text[TEXT_BYTES];
+    if (weights_label(w, m->key) != m->key &&
+        describe(m, text)[0] == 't') { /* "the u64 7": the value alone */
+        const char *value = strchr(text + strlen("the "), ' ') + 1;
+        return error_set(err, QUIRE_EFORMAT, "%.96s = %s: %s", weights_label(w, m->key), value, allowed);
+    }
     return error_set(err, QUIRE_EFORMAT, "metadata key \"%.64s\" is %s; %s", weights_label(w, m->key),
                      describe(m, text), allowed);
 }

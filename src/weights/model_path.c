@@ -47,10 +47,10 @@ static int not_one(const char *path, struct dirent **models, int n_models, struc
     char *list = n_models ? names_list(models, n_models) : names_list(all, n);
     free_entries(all, n);
     if (!list) return error_set(err, QUIRE_ENOMEM, "out of memory");
-    int rc = n_models
-                 ? error_set(err, QUIRE_ENOTFOUND, "this folder holds %d .gguf files (%s): name one of them",
-                             n_models, list)
-                 : error_set(err, QUIRE_ENOTFOUND, "this folder holds no .gguf file (it holds %s)", list);
+    int rc = n_models ? error_set(err, QUIRE_ENOTFOUND,
+                                  "this folder holds %d .gguf files (%s): name one of them", n_models, list)
+                      : error_set(err, QUIRE_ENOTFOUND,
+                                  "this folder holds no .gguf file and no config.json (it holds %s)", list);
     free(list);
     return rc;
 }

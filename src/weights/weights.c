@@ -282,6 +282,12 @@ const char *weights_label(const struct weights *w, const char *key) {
     return key;
 }
 
+const char *weights_key_name(const struct weights *w, const char *key) {
+    const char *label = weights_label(w, key), *name = w->hf_family ? hf_key_name(w->hf_family, key) : NULL;
+    const char *file = label != key ? strstr(label, ": ") : NULL;
+    return file ? file + 2 : name ? name : key;
+}
+
 size_t weights_n_meta(const struct weights *w) {
     return w->n_metas;
 }

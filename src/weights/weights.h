@@ -63,6 +63,8 @@ bool weights_raw_scores(const struct weights *w);
 size_t weights_usual_tokens(const struct weights *w);
 /* What messages call a metadata key: for a folder the key of config.json, if it comes from one. */
 const char *weights_label(const struct weights *w, const char *key);
+/* The same without the file: as a folder has the key or, where it has not, its family would; else the key. */
+const char *weights_key_name(const struct weights *w, const char *key);
 /* What messages call a tensor that is not there; in buf if it is not name. */
 const char *weights_tensor_label(const struct weights *w, const char *name, char *buf, size_t size);
 

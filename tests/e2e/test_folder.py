@@ -128,8 +128,24 @@ def test_what_is_refused(source, tmp_path):
         (dict(config_json=config | {"num_key_value_heads": 3}), ["config.json: num_key_value_heads = 3: must be a divisor"]),
         (dict(config_json=config | {"num_hidden_layers": 3}),
          ["tensor model.layers.2.self_attn.q_proj.weight is missing"]),
-        (dict(tokenizer_json=None), ["tokenizer.json: No such file"]),
+        (dict(tokenizer_json=None), ["there is no tokenizer: none of tokenizer.json, tokenizer.model, vocab.txt"]),
         (dict(tokenizer_json="[]"), ["tokenizer.json"]),
+        (dict(tokenizer_json="\ufeff{}"), ["tokenizer.json begins with a byte order mark"]),
+        (dict(config_json="\ufeff{}"), ["config.json: it begins with a byte order mark"]),
+        (dict(config_json=None), ["no config.json", "model.safetensors"]),
+        *[(dict(config_json={k: v for k, v in config.items() if k != key}), [f"config.json: {key} is missing"])
+          for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")],
+        *[(dict(config_json=config | keys), ["config.json: " + says]) for keys, says in (
+            ({"num_key_value_heads": 3}, "num_key_value_heads = 3: must be a divisor of num_attention_heads"),
+            ({"intermediate_size": 10**9}, "intermediate_size = 1000000000: an integer from 1 to 1048576 is allowed"),
+            ({"vocab_size": "x"}, 'vocab_size = "x": must be an integer'),
+            ({"quantization_config": "x"}, 'quantization_config = "x": must be an object with quant_method'),
+            ({"quantization_config": {}}, "quantization_config.quant_method = ?: only fp8"),
+            ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "rope_scaling.factor = 0: must be a number of more than 0"),
+            ({"rope_scaling": {"rope_type": "linear", "factor": "4"}}, 'rope_scaling.factor = "4": must be a number'),
+            ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling.factor is missing, which rope_type"),
+            ({"rope_parameters": {"rope_type": "yarn", "factor": 2, "beta_fast": -1}}, "rope_parameters.beta_fast = -1"),
+            ({"rope_scaling": {"rope_type": "linear", "factor": 1e-5}}, "max_position_embeddings = "))],
         (dict(tokenizer_config_json={"eos_token": "<none>"}), ["eos_token", "<none>"]),
         (dict(generation_config_json={"temperature": -1}), ["generation_config.json: temperature must be a number from 0"]),
         (dict(generation_config_json={"eos_token_id": [2, "x"]}), ["generation_config.json: eos_token_id"]),
@@ -137,10 +153,17 @@ def test_what_is_refused(source, tmp_path):
     ]
     for i, (files, says) in enumerate(cases):
         path = hf_folder.write(tmp_path / str(i), source, **files)
-        done = run("serve", path, *KV)
+        done = run("serve", path, *KV, "--port", "0")
         assert done.returncode in (1, 2), (files, done.stderr)
         line = [s for s in done.stderr.splitlines() if s.startswith("quire serve: ")]
         assert len(line) == 1 and all(s in line[0] for s in says), (files, done.stderr)
         assert str(path) in line[0], line
+    for value, shown in ((5, "5"), ({"b": 1}, '{"b":1}'), ("../x.safetensors", '"../x.safetensors"')):
+        path = hf_folder.write(tmp_path / "index", source)
+        (path / "model.safetensors").unlink()
+        (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": value}}))
+        says = f'model.safetensors.index.json: weight_map: the file of tensor "a" is {shown}; it must be'
+        assert says in run("serve", path, *KV, "--port", "0").stderr
+    path = hf_folder.write(tmp_path / "whole", source)
     done = run("serve", path, *KV, "--tokenizer-pre", "gpt-2")
     assert done.returncode == 2 and "--tokenizer-pre is for GGUF files" in done.stderr

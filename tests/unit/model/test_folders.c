@@ -68,7 +68,7 @@ static void compare(const struct folder_model *m, const float *logits, double *l
 
 static void folders_agree_with_transformers(void **state) {
     struct folder_models f;
-    folder_models_open(&f);
+    folder_models_open(&f, FOLDERS, 0);
     for (uint32_t i = 0; i < f.n; i++) {
         const struct folder_model *m = &f.models[i];
         char folder[FOLDER_PATH_BYTES], id[33];
@@ -98,7 +98,7 @@ static void files_do_not_matter(void **state) {
         "mixtral",      "gpt-oss",       "gpt-oss-mxfp4",       "granitemoeshared",
         "llama-dtypes", "deepseek3-fp8", "qwen3moe-fp8-channel"};
     struct folder_models f;
-    folder_models_open(&f);
+    folder_models_open(&f, FOLDERS, 0);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         const struct folder_model *m = folder_model(&f, variants[i]);
         float *logits[2];
@@ -144,7 +144,7 @@ static void parts_in_any_cut(void **state) {
                                            "granitemoeshared", "deepseek3-fp8", "qwen3moe-fp8-channel",
                                            "llama-fp8-tensor", "qwen3-fp8"};
     struct folder_models f;
-    folder_models_open(&f);
+    folder_models_open(&f, FOLDERS, 0);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         const struct folder_model *m = folder_model(&f, variants[i]);
         char folder[FOLDER_PATH_BYTES];

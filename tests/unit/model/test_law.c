@@ -217,7 +217,7 @@ static void folders(void **state) {
     static const char *const variants[] = {"mixtral", "gpt-oss-mxfp4", "llama-dtypes", "llama-dynamic",
                                            "deepseek3-fp8"};
     struct folder_models f;
-    folder_models_open(&f);
+    folder_models_open(&f, FOLDERS, 0);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         const struct folder_model *m = folder_model(&f, variants[i]);
         char folder[FOLDER_PATH_BYTES];

@@ -15,8 +15,8 @@
 
 /* ---- the golden file ---- */
 
-void folder_models_open(struct folder_models *f) {
-    FILE *file = fopen(TEST_DATA "/model/folders.bin", "rb");
+void folder_models_open(struct folder_models *f, const char *path, size_t n_rows) {
+    FILE *file = fopen(path, "rb");
     assert_non_null(file);
     fseek(file, 0, SEEK_END);
     size_t n = (size_t)ftell(file);
@@ -36,7 +36,7 @@ void folder_models_open(struct folder_models *f) {
         m->config = at + 48;
         m->header = m->config + m->n_config;
         m->rows = (const float *)(const void *)(m->header + m->n_header);
-        at = (const char *)(m->rows + (size_t)m->n_tokens * (1 + m->n_ids));
+        at = (const char *)(m->rows + (n_rows ? n_rows : m->n_tokens) * (1 + m->n_ids));
     }
     assert_ptr_equal(at, f->data + n);
 }

@@ -11,7 +11,7 @@ struct folder_model {
     char variant[24];
     uint32_t n_config, n_header, max_model_len, n_tokens, n_vocab, n_ids;
     const char *config, *header;
-    const float *rows; /* [n_tokens][1 + n_ids]: log of the sum, logits of tokens folder_id */
+    const float *rows; /* [n_tokens or n_rows][1 + n_ids]: log of the sum, logits of tokens folder_id */
 };
 
 struct folder_models {
@@ -20,7 +20,9 @@ struct folder_models {
     struct folder_model *models;
 };
 
-void folder_models_open(struct folder_models *f);
+#define FOLDERS TEST_DATA "/model/folders.bin"
+/* n_rows: of each model, where they are not those of all its tokens; else 0. */
+void folder_models_open(struct folder_models *f, const char *path, size_t n_rows);
 void folder_models_close(struct folder_models *f);
 const struct folder_model *folder_model(const struct folder_models *f, const char *variant);
 

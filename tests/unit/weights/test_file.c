@@ -59,12 +59,12 @@ static void test_folder(void **state) {
     size_t n;
     uint8_t *data;
     struct weights *w;
-    expect_refused(folder, QUIRE_ENOTFOUND, "no .gguf file (it holds nothing)");
+    expect_refused(folder, QUIRE_ENOTFOUND, "no .gguf file and no config.json (it holds nothing)");
     file_put(folder, "README.md", "{}", 2);
     file_put(folder, "model.safetensors", "x", 1);
     file_put(folder, ".hidden.gguf", "x", 1);
     file_put(folder, ".gguf", "x", 1);
-    expect_refused(folder, QUIRE_ENOTFOUND, "no .gguf file (it holds README.md, model.safetensors)");
+    expect_refused(folder, QUIRE_ENOTFOUND, "no .gguf file and no config.json (it holds README.md, model.safetensors)");
     weights_close(open_tiny(&data, &n, path));
     assert_int_equal(weights_open(folder, &w, NULL), 0);
     assert_string_equal(weights_path(w), path);
