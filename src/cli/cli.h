@@ -86,10 +86,6 @@ void engine_config_of(const struct engine_options *o, const struct weights *w, s
 int tokenizer_file_open(const char *option, const char *path, const struct weights *w, struct tokenizer **out,
                         struct error *err);
 
-/* tokenizer_vocab.c: vocab.txt, with tokenizer_config.json (may be NULL) beside it. */
-int tokenizer_from_vocab(const struct buf *text, const json_t *config, struct tokenizer **out,
-                         struct error *err);
-
 /* Every token has a row of the embedding; more rows than tokens are padding. t: markers that no text is made
  * of may be without; NULL: none may. what: what has the tokens, for messages. */
 int vocabulary_check(const struct weights *w, const char *what, size_t n_tokens, const struct tokenizer *t,

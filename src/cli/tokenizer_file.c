@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "text/sentencepiece.h"
 #include "text/tokenizer_json.h"
+#include "text/vocab_txt.h"
 #include "weights/weights.h"
 
 #include <stdio.h>
@@ -33,12 +34,15 @@ static int read_config(const char *folder, json_t **out, struct error *err) {
     return rc;
 }
 
-static int from_json(const struct buf *text, const json_t *config, struct tokenizer **out,
-                     struct error *err) {
+/* A reader of text that takes tokenizer_config.json beside it. */
+typedef int from_text(const char *text, size_t n, const char *config, size_t n_config, struct tokenizer **out,
+                      struct error *err);
+
+static int with_config(from_text *read, const struct buf *text, const json_t *config, struct tokenizer **out,
+                       struct error *err) {
     char *said = config ? json_dumps(config, JSON_COMPACT) : NULL;
     if (config && !said) return error_set(err, QUIRE_ENOMEM, "out of memory while reading the tokenizer");
-    int rc =
-        tokenizer_from_json(text->data ? text->data : "", text->len, said, said ? strlen(said) : 0, out, err);
+    int rc = read(text->data ? text->data : "", text->len, said, said ? strlen(said) : 0, out, err);
     free(said);
     return rc;
 }
@@ -144,8 +148,8 @@ int tokenizer_file_open(const char *option, const char *path, const struct weigh
     }
     if (!rc)
         rc = ends_with(file, ".model") ? from_sentencepiece(&text, config, out, err)
-             : ends_with(file, ".txt") ? tokenizer_from_vocab(&text, config, out, err)
-                                       : from_json(&text, config, out, err);
+             : ends_with(file, ".txt") ? with_config(tokenizer_from_vocab, &text, config, out, err)
+                                       : with_config(tokenizer_from_json, &text, config, out, err);
     if (!rc) rc = vocabulary_check(w, "the tokenizer", tokenizer_n_vocab(*out), *out, err);
     if (rc && read) error_prefix(err, "%s%s%s", option ? option : "", option ? " " : "", path);
     json_decref(config);

@@ -1,17 +1,17 @@
-/* vocab.txt: BERT's WordPiece (Devlin et al. 2019) where there is no tokenizer.json. What is made of it is
- * the tokenizer.json that transformers makes (BertConverter), and read as one. */
-#include "cli/cli.h"
+/* What is made of a vocab.txt is the tokenizer.json that transformers makes, and it is read as one. */
+#include "text/vocab_txt.h"
 
 #include "base/error.h"
 #include "base/utf8.h"
 #include "text/tokenizer_json.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct vocab {
     json_t *pieces, *added; /* piece to id; added_tokens of tokenizer.json */
-    const json_t *config;
+    json_t *config;         /* NULL: none */
     struct error *err;
 };
 
@@ -36,8 +36,8 @@ static int add_piece(struct vocab *v, const char *line, size_t n, size_t id) {
 }
 
 /* A line is a piece, and its number the id. */
-static int read_pieces(struct vocab *v, const struct buf *text) {
-    const char *s = text->data, *end = s + text->len;
+static int read_pieces(struct vocab *v, const char *s, size_t n_bytes) {
+    const char *end = s + n_bytes;
     int rc = 0;
     for (size_t id = 0; s < end && !rc; id++) {
         const char *stop = memchr(s, '\n', (size_t)(end - s));
@@ -147,13 +147,24 @@ static json_t *assemble(struct vocab *v, int *rc) {
     return root;
 }
 
-int tokenizer_from_vocab(const struct buf *text, const json_t *config, struct tokenizer **out,
-                         struct error *err) {
-    struct vocab v = {json_object(), json_array(), config, err};
+static int read_config(struct vocab *v, const char *text, size_t n) {
+    json_error_t e;
+    if (!text) return 0;
+    v->config = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    if (v->config && json_is_object(v->config)) return 0;
+    return error_set(v->err, QUIRE_EFORMAT, "tokenizer_config.json: %s",
+                     v->config ? "it must be a JSON object" : e.text);
+}
+
+int tokenizer_from_vocab(const char *text, size_t n, const char *config, size_t n_config,
+                         struct tokenizer **out, struct error *err) {
+    struct vocab v = {.pieces = json_object(), .added = json_array(), .err = err};
     json_t *root = NULL;
     char *json = NULL;
-    int rc = v.pieces && v.added ? read_pieces(&v, text)
+    *out = NULL;
+    int rc = v.pieces && v.added ? read_pieces(&v, text, n)
                                  : error_set(err, QUIRE_ENOMEM, "out of memory while reading the tokenizer");
+    if (!rc) rc = read_config(&v, config, n_config);
     if (!rc) root = assemble(&v, &rc);
     if (!rc && !(json = json_dumps(root, JSON_COMPACT)))
         rc = error_set(err, QUIRE_ENOMEM, "out of memory while reading the tokenizer");
@@ -162,5 +173,6 @@ int tokenizer_from_vocab(const struct buf *text, const json_t *config, struct to
     json_decref(root);
     json_decref(v.pieces);
     json_decref(v.added);
+    json_decref(v.config);
     return rc;
 }
