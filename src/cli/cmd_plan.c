@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "plan/forecast.h"
-#include "weights/weights.h"
+#include "plan/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 struct plan_options {
     struct engine_options engine;
     int64_t concurrency;
+    const char *weight_format;
     bool json;
 };
 
@@ -22,6 +23,10 @@ static const struct option own_rows[] = {
      "Sequences that are to have KV memory at the same time; 0 is max-num-seqs, and that they all have is "
      "not "
      "asked for."},
+    {"weight-format", OPTION_STRING, AT(weight_format), "Plan", "FORMAT", NULL, 0, 0, NULL, NULL,
+     "Plan for weights in this format: bf16, q8_0, q4_k_m, ...; as the model's files have it if not given, "
+     "and bf16 "
+     "for a config.json without any."},
     {"json", OPTION_BOOL, AT(json), "Output", NULL, "false", 0, 0, NULL, NULL,
      "As JSON; docs/plan.md says what the fields are."},
     {0},
@@ -57,16 +62,18 @@ static int write_out(const struct buf *out, struct error *err) {
 
 static int plan_model(const char *argument, struct plan_options *o, struct error *err) {
     char *path = NULL;
-    struct weights *w = NULL;
+    struct plan_source source = {0};
     struct quire_config config;
     struct buf out = BUF_INIT;
     struct forecast *f = malloc(sizeof *f);
     int rc = f ? model_find(argument, &path, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
-    if (!rc) rc = weights_open(path, &w, err);
+    if (!rc) rc = plan_source_open(path, o->weight_format, &source, err);
     if (!rc) {
-        engine_config_of(&o->engine, w, &config);
-        struct forecast_ask ask = {
-            .model = argument, .config = &config, .concurrency = (size_t)o->concurrency};
+        engine_config_of(&o->engine, source.weights, &config);
+        struct forecast_ask ask = {.model = argument,
+                                   .weight_format = source.format,
+                                   .config = &config,
+                                   .concurrency = (size_t)o->concurrency};
         rc = forecast_make(&ask, f, err);
         if (!rc) {
             if (o->json)
@@ -81,7 +88,7 @@ static int plan_model(const char *argument, struct plan_options *o, struct error
         }
     }
     buf_free(&out);
-    weights_close(w);
+    plan_source_close(&source);
     free(path);
     free(f);
     return rc;

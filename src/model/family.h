@@ -178,6 +178,9 @@ size_t tensor_rule_each(const struct tensor_rule *rule, const struct model_spec 
 /* Weights in a tensor, 1 to 3. */
 size_t tensor_rule_parts(const struct tensor_rule *rule);
 
+/* Whether a layer has the tensors of a rule. */
+bool model_layer_has(const struct model_spec *spec, const struct tensor_rule *rule, size_t layer);
+
 /* The rule of a tensor and its layer (0 for a weight of the whole model); NULL: not part of this family. */
 const struct tensor_rule *model_tensor_rule(const struct model_family *family, const struct model_spec *spec,
                                             const char *name, size_t *layer);

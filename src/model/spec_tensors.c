@@ -31,7 +31,7 @@ static int check_shape(const struct model_spec *s, const struct tensor_rule *rul
     return 0;
 }
 
-static bool has_tensor(const struct model_spec *s, const struct tensor_rule *rule, size_t layer) {
+bool model_layer_has(const struct model_spec *s, const struct tensor_rule *rule, size_t layer) {
     bool routed = s->layers[layer].routed;
     switch (rule->layers) {
     case IN_ALL: return true;
@@ -60,7 +60,7 @@ static int check_present(const struct spec_reader *r, const struct model_spec *s
             char name[SPEC_KEY_BYTES];
             snprintf(name, sizeof name, "%s", rule->name);
             if (of_layer) snprintf(name, sizeof name, "blk.%zu.%s", layer, rule->name);
-            if (!rule->optional && (!of_layer || has_tensor(s, rule, layer)) && !weights_tensor(r->w, name))
+            if (!rule->optional && (!of_layer || model_layer_has(s, rule, layer)) && !weights_tensor(r->w, name))
                 return missing(r, name);
         }
     }
@@ -88,7 +88,7 @@ int spec_check_tensors(const struct spec_reader *r, const struct model_spec *s) 
         if (!rule)
             return error_set(r->err, QUIRE_EUNSUPPORTED, "tensor %s: not part of a %s model of %zu layers",
                              tensor_label(t), r->family->name, s->n_layers);
-        if (rule->weight < W_LAYER_END && !has_tensor(s, rule, layer))
+        if (rule->weight < W_LAYER_END && !model_layer_has(s, rule, layer))
             return error_set(r->err, QUIRE_EUNSUPPORTED, "tensor %s: %s", tensor_label(t),
                              out_of_place(rule));
         int rc = check_shape(s, rule, t, r->err);

@@ -15,6 +15,7 @@
 
 struct forecast_ask {
     const char *model;                 /* as it was named */
+    const char *weight_format;         /* of a description of weights that are not there; NULL: they are */
     const struct quire_config *config; /* weights and limits, as quire_open would get them */
     struct outlook_device device;
     size_t concurrency; /* sequences at once; 0: max_num_seqs, and that all have KV is not asked for */

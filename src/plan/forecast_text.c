@@ -30,6 +30,7 @@ static void put_model(const struct forecast_ask *ask, const struct forecast *f, 
                    s->experts.n_used, s->experts.n);
     buf_puts(out, "\n          ");
     put_bytes(out, (double)f->tensor_bytes);
+    if (ask->weight_format) buf_printf(out, " as %s", ask->weight_format);
     buf_printf(out, " of tensors, %.2f bits a parameter\n",
                f->n_params ? 8 * (double)f->tensor_bytes / (double)f->n_params : 0.0);
 }

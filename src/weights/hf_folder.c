@@ -200,7 +200,7 @@ static int open_files(struct weights *w, struct error *err) {
 
 /* ---- opening ---- */
 
-static struct weights *new_folder(const char *path, bool any_type) {
+struct weights *hf_new_folder(const char *path, bool any_type) {
     struct weights *w = calloc(1, sizeof *w);
     if (!w) return NULL;
     w->map.fd = -1;
@@ -214,7 +214,7 @@ static struct weights *new_folder(const char *path, bool any_type) {
 }
 
 int hf_open(const char *folder, bool any_type, struct weights **out, struct error *err) {
-    struct weights *w = new_folder(folder, any_type);
+    struct weights *w = hf_new_folder(folder, any_type);
     struct hf_reader r = {.w = w, .err = err};
     *out = NULL;
     if (!w) return error_set(err, QUIRE_ENOMEM, "out of memory");
@@ -237,7 +237,7 @@ int hf_open(const char *folder, bool any_type, struct weights **out, struct erro
 }
 
 int hf_open_config(const char *text, size_t n, struct weights **out, struct error *err) {
-    struct weights *w = new_folder("memory", false);
+    struct weights *w = hf_new_folder("memory", false);
     struct hf_reader r = {.w = w, .err = err};
     *out = NULL;
     if (!w) return error_set(err, QUIRE_ENOMEM, "out of memory");

@@ -161,6 +161,8 @@ void hf_read_config(struct hf_reader *r);                      /* hf_config.c: r
 /* hf_sentence.c: what sentence-transformers puts beside a model, if it is there; after config.json. */
 void hf_read_sentence(struct hf_reader *r);
 
+/* hf_folder.c: nothing read yet; NULL: out of memory. */
+struct weights *hf_new_folder(const char *path, bool any_type);
 /* hf_folder.c: a JSON file of the folder, of any type. Errors begin with its name. QUIRE_ENOTFOUND */
 int hf_read_json(const char *folder, const char *name, json_t **out, struct error *err);
 /* hf_json.c: as hf_json_parse, of any type; *out NULL after a failure. */

@@ -9,6 +9,13 @@
 
 struct hf_family;
 
+/* What a config.json alone says of the tensors that there are. */
+struct weights_config_facts {
+    bool tied, bare; /* no output matrix: the embedding is it; there is none */
+    bool qkv_bias, out_bias, mlp_bias;
+    size_t token_types, labels;
+};
+
 struct weights_name { /* an entry of a sorted index */
     const char *name;
     size_t i;
@@ -38,6 +45,7 @@ struct weights {
     size_t n_notices;
     bool headless, raw_scores; /* see weights.h */
     size_t usual_tokens;
+    struct weights_config_facts facts; /* sketch.h */
 };
 
 struct weights_label {
