@@ -2,7 +2,9 @@
 #include "cli/cli.h"
 
 #include "base/error.h"
+#include "load/summary.h"
 #include "plan/forecast.h"
+#include "plan/machine.h"
 #include "plan/source.h"
 
 #include <stdio.h>
@@ -11,22 +13,45 @@
 
 struct plan_options {
     struct engine_options engine;
-    int64_t concurrency;
-    const char *weight_format;
+    int64_t concurrency, context, device_memory, input, output;
+    const char *weight_format, *machine, *device, *slo, *price;
+    double rate;
     bool json;
 };
 
 #define AT(member) offsetof(struct plan_options, member)
 
 static const struct option own_rows[] = {
-    {"concurrency", OPTION_INT, AT(concurrency), "Plan", "N", "0", 0, 65536, NULL, NULL,
-     "Sequences that are to have KV memory at the same time; 0 is max-num-seqs, and that they all have is "
-     "not "
-     "asked for."},
+    {"concurrency", OPTION_INT, AT(concurrency), "Plan", "N", "0", 0, 4096, NULL, NULL,
+     "Sequences that are to have KV memory at the same time, and max-num-seqs unless it is given; 0: that "
+     "all "
+     "have it is not asked for."},
     {"weight-format", OPTION_STRING, AT(weight_format), "Plan", "FORMAT", NULL, 0, 0, NULL, NULL,
      "Plan for weights in this format: bf16, q8_0, q4_k_m, ...; as the model's files have it if not given, "
      "and bf16 "
      "for a config.json without any."},
+    {"context", OPTION_INT, AT(context), "Plan", "N", "0", 0, 1 << 30, NULL, NULL,
+     "The same as max-model-len."},
+    {"device", OPTION_STRING, AT(device), "Plan", "NAME", NULL, 0, 0, NULL, NULL,
+     "Plan for this device instead of this machine: a100, h100, h200, l4, l40s, a10, rtx-4090, mi300x, or a "
+     "processor; "
+     "docs/plan.md has the table."},
+    {"device-memory", OPTION_INT, AT(device_memory), "Plan", "BYTES", "0", 0, 9e18, NULL, NULL,
+     "Memory there is to plan for, 80G for example; 0 is the device's, or what is available here."},
+    {"machine", OPTION_CHOICE, AT(machine), "Plan", "this", "this", 0, 0, "this", NULL,
+     "This machine is planned for unless a device or its memory is named."},
+    {"input", OPTION_INT, AT(input), "Speed and cost", "N", "512", 1, 1 << 30, NULL, NULL,
+     "Tokens of a prompt."},
+    {"output", OPTION_INT, AT(output), "Speed and cost", "N", "256", 1, 1 << 30, NULL, NULL,
+     "Tokens of an answer."},
+    {"rate", OPTION_FLOAT, AT(rate), "Speed and cost", "R", "0", 0, 1e9, NULL, NULL,
+     "Requests a second that replicas are counted for; 0 is none."},
+    {"slo", OPTION_STRING, AT(slo), "Speed and cost", "LIST", NULL, 0, 0, NULL, NULL,
+     "Most milliseconds to the first token and between tokens: ttft:1000,tpot:50 or one of them. Streams are "
+     "as many as keep "
+     "to it."},
+    {"price", OPTION_STRING, AT(price), "Speed and cost", "P/h", NULL, 0, 0, NULL, NULL,
+     "Price of the machine for an hour, like 2.00/h; gives the cost of a million tokens."},
     {"json", OPTION_BOOL, AT(json), "Output", NULL, "false", 0, 0, NULL, NULL,
      "As JSON; docs/plan.md says what the fields are."},
     {0},
@@ -60,20 +85,76 @@ static int write_out(const struct buf *out, struct error *err) {
     return 0;
 }
 
+/* Shares of the published figures that are counted on; docs/plan.md says why. */
+#define READ_SHARE 0.8
+#define OPS_SHARE  0.5
+
+static int read_device(const struct plan_options *o, struct forecast_ask *ask, struct error *err) {
+    const struct machine *m = NULL;
+    int rc = o->device ? machine_find(o->device, &m, err) : 0;
+    if (rc) return rc;
+    if (m && m->is_cpu && !o->device_memory)
+        return error_set(err, QUIRE_EINVAL,
+                         "--device %s has as much memory as is put into it: say --device-memory", m->name);
+    ask->device.memory_bytes = o->device_memory ? (uint64_t)o->device_memory : m ? m->memory_bytes : 0;
+    ask->device.name = m ? m->label : "--device-memory";
+    if (!m) return 0;
+    if (!m->is_cpu) {
+        ask->device.paper = &machine_paper;
+        ask->device.context_bytes = MACHINE_CONTEXT_BYTES;
+    }
+    ask->machine = (struct forecast_machine){.label = m->label,
+                                             .read_per_s = m->read_per_s,
+                                             .ops_per_s = m->ops_per_s,
+                                             .read_share = READ_SHARE,
+                                             .ops_share = OPS_SHARE};
+    return 0;
+}
+
+static int read_slo(const char *text, struct forecast_ask *ask, struct error *err) {
+    struct slo slo = {0};
+    int rc = slo_parse(text, &slo, err);
+    if (!rc && slo.e2e_ms > 0)
+        rc = error_set(err, QUIRE_EINVAL, "--slo \"%.80s\": a plan takes ttft and tpot", text);
+    ask->slo_ttft_s = slo.ttft_ms / 1e3;
+    ask->slo_tpot_s = slo.tpot_ms / 1e3;
+    return rc;
+}
+
+static int read_ask(struct plan_options *o, struct forecast_ask *ask, struct error *err) {
+    ask->n_input = (size_t)o->input;
+    ask->n_output = (size_t)o->output;
+    ask->rate = o->rate;
+    ask->concurrency = (size_t)o->concurrency;
+    if (o->context && o->engine.max_model_len && o->context != o->engine.max_model_len)
+        return error_set(err, QUIRE_EINVAL,
+                         "--context is %lld and --max-model-len, which means the same, %lld",
+                         (long long)o->context, (long long)o->engine.max_model_len);
+    if (o->context) o->engine.max_model_len = o->context;
+    int rc = o->slo ? read_slo(o->slo, ask, err) : 0;
+    if (!rc && o->price) rc = price_parse(o->price, &ask->price_per_hour, err);
+    if (!rc) rc = read_device(o, ask, err);
+    if (!rc && !(ask->machine.read_per_s > 0) && (o->slo || o->price || o->rate > 0))
+        rc = error_set(
+            err, QUIRE_EINVAL,
+            "--slo, --rate and --price need a --device whose speed is known; this machine's is measured by "
+            "`quire bench serve`");
+    return rc;
+}
+
 static int plan_model(const char *argument, struct plan_options *o, struct error *err) {
     char *path = NULL;
     struct plan_source source = {0};
     struct quire_config config;
     struct buf out = BUF_INIT;
     struct forecast *f = malloc(sizeof *f);
-    int rc = f ? model_find(argument, &path, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
+    struct forecast_ask ask = {.model = argument, .config = &config};
+    int rc = f ? read_ask(o, &ask, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
+    if (!rc) rc = model_find(argument, &path, err);
     if (!rc) rc = plan_source_open(path, o->weight_format, &source, err);
     if (!rc) {
         engine_config_of(&o->engine, source.weights, &config);
-        struct forecast_ask ask = {.model = argument,
-                                   .weight_format = source.format,
-                                   .config = &config,
-                                   .concurrency = (size_t)o->concurrency};
+        ask.weight_format = source.format;
         rc = forecast_make(&ask, f, err);
         if (!rc) {
             if (o->json)
@@ -82,10 +163,7 @@ static int plan_model(const char *argument, struct plan_options *o, struct error
                 forecast_text(&ask, f, &out);
             rc = write_out(&out, err);
         }
-        if (!rc && f->refusal.code) {
-            *err = f->refusal;
-            rc = err->code;
-        }
+        if (!rc) rc = forecast_refuse(&ask, f, err);
     }
     buf_free(&out);
     plan_source_close(&source);
@@ -106,6 +184,7 @@ int cmd_plan(int argc, char **argv) {
                          "report it, and what fits.",
                          table, argc, argv, &n_args, &o, &state);
     if (rc >= 0) return rc;
+    if (o.concurrency && !options_given(state, "max-num-seqs")) o.engine.max_num_seqs = o.concurrency;
     rc = n_args == 1
              ? plan_model(argv[1], &o, &err)
              : error_set(&err, QUIRE_EINVAL,

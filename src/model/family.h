@@ -181,6 +181,10 @@ size_t tensor_rule_parts(const struct tensor_rule *rule);
 /* Whether a layer has the tensors of a rule. */
 bool model_layer_has(const struct model_spec *spec, const struct tensor_rule *rule, size_t layer);
 
+/* The shape that a tensor must have, as in struct tensor. */
+void model_tensor_dims(const struct model_spec *spec, const struct tensor_rule *rule,
+                       size_t dims[TENSOR_MAX_DIMS]);
+
 /* The rule of a tensor and its layer (0 for a weight of the whole model); NULL: not part of this family. */
 const struct tensor_rule *model_tensor_rule(const struct model_family *family, const struct model_spec *spec,
                                             const char *name, size_t *layer);

@@ -5,15 +5,26 @@
 
 #include <stdio.h>
 
+static bool is_stacked(const struct tensor_rule *rule) {
+    return rule->each == EACH_EXPERT || rule->each == EACH_HEAD;
+}
+
+void model_tensor_dims(const struct model_spec *s, const struct tensor_rule *rule,
+                       size_t dims[TENSOR_MAX_DIMS]) {
+    size_t n = tensor_rule_each(rule, s);
+    dims[0] = model_dim(s, rule->cols);
+    dims[1] = model_dim(s, rule->rows);
+    dims[2] = dims[3] = 1;
+    for (size_t i = 0; i < 2; i++) dims[1] += model_dim(s, rule->more[i]);
+    if (is_stacked(rule)) dims[rule->rows == D_ONE ? 1 : 2] = n;
+    if (rule->each == EACH_HEAD_ROWS) dims[1] *= n;
+}
+
 static int check_shape(const struct model_spec *s, const struct tensor_rule *rule, const struct tensor *t,
                        struct error *err) {
-    bool vector = rule->rows == D_ONE;
-    size_t dims[TENSOR_MAX_DIMS] = {model_dim(s, rule->cols), model_dim(s, rule->rows), 1, 1};
-    for (size_t i = 0; i < 2; i++) dims[1] += model_dim(s, rule->more[i]);
-    size_t n = tensor_rule_each(rule, s);
-    bool stacked = rule->each == EACH_EXPERT || rule->each == EACH_HEAD;
-    if (stacked) dims[vector ? 1 : 2] = n;
-    if (rule->each == EACH_HEAD_ROWS) dims[1] *= n;
+    bool vector = rule->rows == D_ONE, stacked = is_stacked(rule);
+    size_t dims[TENSOR_MAX_DIMS];
+    model_tensor_dims(s, rule, dims);
     if (t->dims[0] != dims[0] || t->dims[1] != dims[1] || t->dims[2] != dims[2] || t->dims[3] != dims[3])
         return error_set(err, QUIRE_EFORMAT,
                          stacked ? "tensor %s: shape %zu x %zu x %zu x %zu; must be %zu x %zu x %zu"
@@ -60,7 +71,8 @@ static int check_present(const struct spec_reader *r, const struct model_spec *s
             char name[SPEC_KEY_BYTES];
             snprintf(name, sizeof name, "%s", rule->name);
             if (of_layer) snprintf(name, sizeof name, "blk.%zu.%s", layer, rule->name);
-            if (!rule->optional && (!of_layer || model_layer_has(s, rule, layer)) && !weights_tensor(r->w, name))
+            if (!rule->optional && (!of_layer || model_layer_has(s, rule, layer)) &&
+                !weights_tensor(r->w, name))
                 return missing(r, name);
         }
     }

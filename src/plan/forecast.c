@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "model/family.h"
+#include "plan/knobs.h"
+#include "plan/speed.h"
 #include "weights/weights.h"
 
 #include <string.h>
@@ -18,6 +20,7 @@ static void count_params(const struct weights *w, const struct model_spec *spec,
         uint64_t n = (uint64_t)t->dims[0] * tensor_rows(t);
         if (!rule || rule->weight >= W_ROPE_FREQS) continue;
         f->n_params += n;
+        if (rule->each == EACH_EXPERT) f->n_params_routed += n;
         f->n_params_used += rule->each == EACH_EXPERT ? n / spec->experts.n * spec->experts.n_used : n;
     }
 }
@@ -54,11 +57,11 @@ bool forecast_holds(const struct outlook *o, size_t n) {
     return n <= o->room_blocks / one;
 }
 
-/* Whether an engine of n sequences of `len` tokens would start and hold them all. */
-static bool holds_at(const struct forecast_ask *ask, size_t n, size_t len) {
+bool forecast_holds_at(const struct forecast_ask *ask, size_t n, size_t len) {
     struct quire_config c = *ask->config;
     struct outlook o;
     struct error err = {0};
+    if (!len) return false; /* 0 is the model's own */
     c.max_model_len = len;
     c.log = NULL;
     return !outlook_make(&c, &ask->device, &o, &err) && forecast_holds(&o, n);
@@ -68,7 +71,7 @@ static size_t longest_of(const struct forecast_ask *ask, const struct forecast *
     size_t low = 1, high = f->o.spec.context_len;
     while (low < high) {
         size_t mid = low + (high - low + 1) / 2;
-        if (holds_at(ask, f->concurrency, mid))
+        if (forecast_holds_at(ask, f->concurrency, mid))
             low = mid;
         else
             high = mid - 1;
@@ -99,5 +102,40 @@ int forecast_make(const struct forecast_ask *ask, struct forecast *out, struct e
     out->tensor_bytes = weights_tensor_bytes(ask->config->weights);
     describe_groups(out);
     count_sequences(ask, out);
-    return 0;
+    if (out->refusal.code || (ask->concurrency && !out->all_fit))
+        knobs_advise(ask, out, ask->concurrency ? ask->concurrency : 1);
+    speed_make(ask, out);
+    return knobs_make(ask, out, err);
+}
+
+int forecast_refuse(const struct forecast_ask *ask, const struct forecast *f, struct error *err) {
+    const struct forecast_advice *a = &f->advice;
+    struct buf text = BUF_INIT;
+    if (!a->n) return 0;
+    buf_printf(&text, "KV for %zu sequence%s of %zu tokens does not fit", a->n, a->n == 1 ? "" : "s",
+               f->o.max_model_len);
+    const char * or = ": it would with ";
+    if (a->max_model_len) {
+        buf_printf(&text, "%s--max-model-len %zu", or, a->max_model_len);
+        or = ", or ";
+    }
+    if (a->max_num_seqs) {
+        buf_printf(&text, "%s--concurrency %zu (--max-num-seqs)", or, a->max_num_seqs);
+        or = ", or ";
+    }
+    if (a->weight_format) {
+        buf_printf(&text, "%s--weight-format %s", or, a->weight_format);
+        or = ", or ";
+    }
+    if (ask->config->kv_bytes)
+        buf_printf(
+            &text, "%s--kv-cache-memory-bytes %llu", or,
+            (unsigned long long)((a->n * outlook_blocks(&f->o, f->o.max_model_len) + 1) * f->o.page_bytes));
+    else
+        buf_printf(&text, "%s%.1f GiB of memory (%.1f GiB more)", or, (double)a->memory_bytes / (1 << 30),
+                   ((double)a->memory_bytes - (double)f->o.available_bytes) / (1 << 30));
+    int rc =
+        error_param(err, QUIRE_ENOMEM, "max-model-len", "%s", buf_ok(&text) ? text.data : "it does not fit");
+    buf_free(&text);
+    return rc;
 }

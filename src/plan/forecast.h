@@ -13,11 +13,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What a machine does at most, and the shares of that which are expected. */
+struct forecast_machine {
+    const char *label;            /* NULL: this machine */
+    double read_per_s, ops_per_s; /* 0: not known */
+    double read_share, ops_share;
+    bool measured;
+};
+
 struct forecast_ask {
     const char *model;                 /* as it was named */
     const char *weight_format;         /* of a description of weights that are not there; NULL: they are */
     const struct quire_config *config; /* weights and limits, as quire_open would get them */
     struct outlook_device device;
+    struct forecast_machine machine;
+    size_t n_input, n_output;      /* tokens of a request, for speed and cost */
+    double slo_ttft_s, slo_tpot_s; /* 0: none */
+    double rate, price_per_hour;   /* requests a second; 0: not asked for */
     size_t concurrency; /* sequences at once; 0: max_num_seqs, and that all have KV is not asked for */
 };
 
@@ -30,11 +42,36 @@ struct forecast_group {
     uint64_t token_bytes;
 };
 
+struct forecast_knob {
+    const char *knob; /* a flag, or what would be one */
+    char value[24];
+    bool chosen, planned_only; /* planned_only: Quire does not have it yet */
+    uint64_t weights_bytes, sequence_bytes;
+    double n_fit; /* sequences of max_model_len */
+};
+#define FORECAST_MAX_KNOBS 32
+
+/* What would make n sequences of max_model_len fit, each by itself; 0 or NULL: it cannot. */
+struct forecast_advice {
+    size_t n, max_model_len, max_num_seqs;
+    uint64_t memory_bytes; /* of the device, in all */
+    const char *weight_format;
+};
+
+/* Expected of `streams` that each ask again when their answer has ended. */
+struct forecast_speed {
+    bool known, within_slo; /* within_slo: so many streams are (as many as fit, or fewer) */
+    size_t streams;
+    double ttft_s, tpot_s, requests_per_s, output_per_s, total_per_s;
+    double replicas;                /* for the rate; 0: not asked for */
+    double cost_output, cost_total; /* of a million tokens; 0: no price */
+};
+
 struct forecast {
     struct outlook o;
-    struct error refusal;             /* code 0: the engine would start */
-    uint64_t n_params, n_params_used; /* used: of a token, with experts */
-    uint64_t tensor_bytes;            /* in the model's files */
+    struct error refusal;                              /* code 0: the engine would start */
+    uint64_t n_params, n_params_used, n_params_routed; /* used: of a token; routed: of all experts */
+    uint64_t tensor_bytes;                             /* in the model's files */
     struct forecast_group groups[BATCH_MAX_GROUPS];
     size_t n_groups, elem_bytes;
     uint64_t token_bytes;    /* KV of a token, by formula, while no window is full */
@@ -44,6 +81,10 @@ struct forecast {
     uint64_t wanted_bytes; /* their KV */
     double n_fit;          /* sequences of max_model_len that memory has room for */
     size_t longest;        /* that concurrency sequences can have; 0: none */
+    struct forecast_knob knobs[FORECAST_MAX_KNOBS];
+    size_t n_knobs;
+    struct forecast_speed speed;
+    struct forecast_advice advice; /* n 0: all fits */
 };
 
 /* Errors as quire_open, but that it does not fit is no error: it is in the forecast. */
@@ -51,6 +92,10 @@ int forecast_make(const struct forecast_ask *ask, struct forecast *out, struct e
 
 /* Whether n sequences of max_model_len have KV at the same time, where an engine would start. */
 bool forecast_holds(const struct outlook *o, size_t n);
+/* Whether an engine of n sequences of len tokens would start and hold them all. */
+bool forecast_holds_at(const struct forecast_ask *ask, size_t n, size_t len);
+/* One line, for when what was asked for does not fit: what would make it fit, with numbers. 0: it fits. */
+int forecast_refuse(const struct forecast_ask *ask, const struct forecast *f, struct error *err);
 
 void forecast_text(const struct forecast_ask *ask, const struct forecast *f, struct buf *out);
 void forecast_json(const struct forecast_ask *ask, const struct forecast *f, struct buf *out);

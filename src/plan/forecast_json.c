@@ -111,6 +111,70 @@ static void put_fit(struct json_out *j, const struct forecast *f) {
     json_out_obj_end(j);
 }
 
+/* null where nothing is known of the machine's speed. */
+static void put_speed(struct json_out *j, const struct forecast_ask *ask, const struct forecast *f) {
+    const struct forecast_speed *s = &f->speed;
+    json_out_key(j, "expected");
+    if (!s->known) {
+        json_out_null(j);
+        return;
+    }
+    json_out_obj(j);
+    put_str(j, "machine", ask->machine.label);
+    put_bool(j, "measured", ask->machine.measured);
+    put_f64(j, "read_bytes_per_s", ask->machine.read_per_s);
+    put_f64(j, "ops_per_s", ask->machine.ops_per_s);
+    put_f64(j, "read_share", ask->machine.read_share);
+    put_f64(j, "ops_share", ask->machine.ops_share);
+    put_u64(j, "streams", s->streams);
+    put_u64(j, "input_tokens", ask->n_input);
+    put_u64(j, "output_tokens", ask->n_output);
+    put_f64(j, "ttft_ms", s->ttft_s * 1e3);
+    put_f64(j, "tpot_ms", s->tpot_s * 1e3);
+    put_f64(j, "output_tokens_per_s", s->output_per_s);
+    put_f64(j, "total_tokens_per_s", s->total_per_s);
+    put_f64(j, "requests_per_s", s->requests_per_s);
+    put_bool(j, "within_slo", s->within_slo);
+    put_f64(j, "replicas", s->replicas);
+    put_f64(j, "cost_per_1m_output", s->cost_output);
+    put_f64(j, "cost_per_1m_total", s->cost_total);
+    json_out_obj_end(j);
+}
+
+static void put_knobs(struct json_out *j, const struct forecast *f) {
+    json_out_key(j, "knobs");
+    json_out_arr(j);
+    for (size_t i = 0; i < f->n_knobs; i++) {
+        const struct forecast_knob *k = &f->knobs[i];
+        json_out_obj(j);
+        put_str(j, "knob", k->knob);
+        put_str(j, "value", k->value);
+        put_bool(j, "chosen", k->chosen);
+        put_bool(j, "planned_only", k->planned_only);
+        put_u64(j, "weights_bytes", k->weights_bytes);
+        put_u64(j, "sequence_bytes", k->sequence_bytes);
+        put_f64(j, "sequences", k->n_fit);
+        json_out_obj_end(j);
+    }
+    json_out_arr_end(j);
+}
+
+/* What would make it fit; null where all does. */
+static void put_advice(struct json_out *j, const struct forecast *f) {
+    json_out_key(j, "advice");
+    if (!f->advice.n) {
+        json_out_null(j);
+        return;
+    }
+    json_out_obj(j);
+    put_u64(j, "sequences", f->advice.n);
+    put_u64(j, "max_model_len", f->advice.max_model_len);
+    put_u64(j, "max_num_seqs", f->advice.max_num_seqs);
+    put_str(j, "weight_format", f->advice.weight_format);
+    put_u64(j, "memory_bytes", f->advice.memory_bytes);
+    json_out_obj_end(j);
+}
+
 void forecast_json(const struct forecast_ask *ask, const struct forecast *f, struct buf *out) {
     struct json_out j;
     json_out_init(&j, out);
@@ -121,6 +185,9 @@ void forecast_json(const struct forecast_ask *ask, const struct forecast *f, str
     put_kv(&j, f);
     put_memory(&j, f);
     put_fit(&j, f);
+    put_advice(&j, f);
+    put_speed(&j, ask, f);
+    put_knobs(&j, f);
     json_out_obj_end(&j);
     buf_putc(out, '\n');
 }

@@ -103,10 +103,56 @@ static void put_fit(const struct forecast *f, struct buf *out) {
         buf_printf(out, "; %zu of no length\n", f->concurrency);
 }
 
+static void put_speed(const struct forecast_ask *ask, const struct forecast *f, struct buf *out) {
+    const struct forecast_speed *s = &f->speed;
+    const struct forecast_machine *m = &ask->machine;
+    if (!s->known) return;
+    buf_printf(out,
+               "\nexpected  of %s (%s: reads %.0f GB/s, %.1f T operations/s; %.0f %% and %.0f %% of that are "
+               "counted on)\n",
+               m->label ? m->label : "this machine", m->measured ? "measured" : "published",
+               m->read_per_s / 1e9, m->ops_per_s / 1e12, 100 * m->read_share, 100 * m->ops_share);
+    buf_printf(
+        out,
+        "          %zu streams of %zu + %zu tokens: TTFT %.3g ms, TPOT %.3g ms, %.4g tokens/s made, %.4g in "
+        "all, %.3g requests/s\n",
+        s->streams, ask->n_input, ask->n_output, s->ttft_s * 1e3, s->tpot_s * 1e3, s->output_per_s,
+        s->total_per_s, s->requests_per_s);
+    if (ask->slo_ttft_s > 0 || ask->slo_tpot_s > 0)
+        buf_printf(out, "          %s\n",
+                   s->within_slo ? "within the SLO; more streams would not be, or do not fit"
+                                 : "not within the SLO with one stream");
+    if (s->replicas > 0)
+        buf_printf(out, "          %.0f replica%s for %g requests/s\n", s->replicas,
+                   s->replicas > 1 ? "s" : "", ask->rate);
+    if (s->cost_output > 0)
+        buf_printf(out, "          at %g/h: %.4g for 1M tokens made, %.4g for 1M tokens in all\n",
+                   ask->price_per_hour, s->cost_output, s->cost_total);
+}
+
+static void put_knobs(const struct forecast *f, struct buf *out) {
+    bool planned = false;
+    buf_printf(out, "\nwhat each knob would give %*s %12s %12s %10s\n", 7, "", "weights", "a sequence",
+               "sequences");
+    for (size_t i = 0; i < f->n_knobs; i++) {
+        const struct forecast_knob *k = &f->knobs[i];
+        buf_printf(out, "%c %-22s %-9s", k->chosen ? '*' : ' ', k->knob, k->value);
+        buf_printf(out, " %8.2f GiB %8.1f MiB %9.1f%s\n", (double)k->weights_bytes / GIB,
+                   (double)k->sequence_bytes / MIB, k->n_fit, k->planned_only ? " (planned)" : "");
+        planned |= k->planned_only;
+    }
+    buf_puts(out, "* as asked for");
+    if (planned)
+        buf_puts(out, "; (planned): not in Quire yet, of tensor-parallel-size what one device holds");
+    buf_putc(out, '\n');
+}
+
 void forecast_text(const struct forecast_ask *ask, const struct forecast *f, struct buf *out) {
     put_model(ask, f, out);
     put_machine(f, out);
     put_kv(f, out);
     put_memory(f, out);
     put_fit(f, out);
+    put_speed(ask, f, out);
+    put_knobs(f, out);
 }

@@ -181,22 +181,12 @@ int weight_format_apply(const struct weight_format *f, const struct weights *lik
     return finish(rc, w, out, err);
 }
 
-static void dims_of(const struct model_spec *s, const struct tensor_rule *rule,
-                    size_t dims[TENSOR_MAX_DIMS]) {
-    bool vector = rule->rows == D_ONE;
-    dims[0] = model_dim(s, rule->cols);
-    dims[1] = model_dim(s, rule->rows);
-    dims[2] = dims[3] = 1;
-    for (size_t i = 0; i < 2; i++) dims[1] += model_dim(s, rule->more[i]);
-    if (rule->each_expert) dims[vector ? 1 : 2] = s->experts.n;
-}
-
 static int draft_rule(const struct weight_format *f, const struct weights *config, const struct model_spec *s,
                       const struct tensor_rule *rule, struct weights *w, struct error *err) {
     bool of_layer = rule->weight < W_LAYER_END, has_output = sketch_expects(config, "output.weight");
     size_t dims[TENSOR_MAX_DIMS];
     int rc = 0;
-    dims_of(s, rule, dims);
+    model_tensor_dims(s, rule, dims);
     for (size_t layer = 0; !rc && layer < (of_layer ? s->n_layers : 1); layer++) {
         char name[96];
         snprintf(name, sizeof name, "%s", rule->name);
