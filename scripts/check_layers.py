@@ -34,6 +34,7 @@ LAYERS = {
     "load": ({"base", "http"}, {ERROR}, {"jansson"}),
     "sim": ({"base", "engine", "load"}, {ERROR, QUIRE, STEP}, {"jansson"}),
     "advise": ({"base", "http", "load"}, {ERROR}, {"jansson"}),
+    "tune": ({"base", "load", "sim"}, {ERROR}, {"jansson"}),
     "eval": ({"base", "text", "http"}, {ERROR, QUIRE, SCORE}, {"jansson"}),
     "plan": ({"base", "weights", "backend", "model", "engine", "bench", "kern"}, {ERROR, QUIRE}, set()),
     "cli": (ALL, {ERROR, STATS, QUIRE, STEP}, {"jansson", "openssl", "pthread"}),

@@ -25,6 +25,7 @@ int cmd_plan(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_advise(int argc, char **argv);
+int cmd_simulate(int argc, char **argv);
 
 /* Prints "quire COMMAND: message" and returns the exit code for it. */
 int cli_fail(const char *command, const struct error *err);
@@ -115,6 +116,16 @@ int loaded_model_open(const char *argument, const struct engine_options *o, stru
 void loaded_model_close(struct loaded_model *m);
 /* Only the tokenizer, for m->path and m->weights that are there; pre_override as the flag, NULL = none. */
 int loaded_model_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err);
+
+/* ---- calibrate_model.c ---- */
+
+struct calibration;
+
+/* Opens the model with these options, takes `seconds` for measuring its steps and some more for the API
+ * around it. progress: on standard error where that is a terminal. interrupted: raised by a signal handler.
+ */
+int calibrate_model(const char *argument, const struct engine_options *o, double seconds,
+                    const volatile int *interrupted, struct calibration *out, struct error *err);
 
 /* ---- model_folder.c: what stands beside the tensors in a folder of Hugging Face ---- */
 

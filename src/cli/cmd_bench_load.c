@@ -10,7 +10,7 @@
 
 #define AT(member) offsetof(struct load_options, member)
 
-static const struct option serve_table[] = {
+const struct option load_option_table[] = {
     {"concurrency", OPTION_STRING, AT(concurrency), "Load", "N,...", NULL, 0, 0, NULL, NULL,
      "Closed loop: this many streams at once, each sending when its answer has ended; several values are a "
      "sweep. 1 "
@@ -116,6 +116,16 @@ static const struct option serve_table[] = {
     {0},
 };
 
+size_t load_option_rows(struct option *table, const char *const *without) {
+    size_t n = 0;
+    for (const struct option *row = load_option_table; row->name; row++) {
+        const char *const *w = without;
+        while (*w && strcmp(*w, row->name)) w++;
+        if (!*w) table[n++] = *row;
+    }
+    return n;
+}
+
 static const char ABOUT_SERVE[] = "Puts load on any server with OpenAI's API (Quire, vLLM, SGLang, "
                                   "llama.cpp, ...) and reports latency, throughput, cost.";
 
@@ -144,8 +154,8 @@ int bench_serve_command(int argc, char **argv) {
     struct load_options o = {0};
     struct options_state *state = NULL;
     struct error err = {0};
-    int n = 0, rc = cli_options("bench serve", "URL [options]", ABOUT_SERVE, serve_table, argc, argv, &n, &o,
-                                &state);
+    int n = 0, rc = cli_options("bench serve", "URL [options]", ABOUT_SERVE, load_option_table, argc, argv,
+                                &n, &o, &state);
     if (rc >= 0) return rc;
     if (n != 1) {
         rc = error_set(&err, QUIRE_EINVAL,

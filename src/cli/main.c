@@ -21,6 +21,7 @@ static const struct command commands[] = {
     {"inspect", cmd_inspect, "what is in a model file, and whether it is whole"},
     {"plan", cmd_plan, "what a model needs, before anything is started"},
     {"bench", cmd_bench, "measure this machine, or any server under load"},
+    {"simulate", cmd_simulate, "what a server would do under a load, in a fraction of the time"},
     {"eval", cmd_eval, "measure how good a model's answers are"},
     {"advise", cmd_advise, "what to change first on a running server"},
 };

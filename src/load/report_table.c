@@ -120,6 +120,9 @@ static void figures(const struct plan *p, const struct point *k, FILE *out) {
     if (slo_any(&p->slo))
         fprintf(out, "  goodput %.3f requests/s: %zu of %zu requests within --slo %s\n", s->good_per_s,
                 s->n_good, s->n_requests, p->o->slo);
+    if (slo_told(&p->slo))
+        fprintf(out, "  the SLO is %s: the quantile that is worst is %.2f of its limit\n",
+                slo_excess(&p->slo, s) <= 1 ? "held" : "missed", slo_excess(&p->slo, s));
     cost_rows(p, s, out);
     fprintf(out, "  %-10s %10s %10s %10s %10s %10s %10s\n", "ms", "mean", "P50", "P90", "P95", "P99", "max");
     latency_row(out, "TTFT", &s->ms[LATENCY_TTFT]);

@@ -5,26 +5,59 @@
 #include "load/saturation.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char *const latency_names[LATENCIES] = {"ttft", "tpot", "itl", "e2e", "lag"};
 
+static const struct limit_name {
+    const char *name;
+    size_t ms, q; /* offsets in struct slo */
+} limit_names[] = {{"ttft", offsetof(struct slo, ttft_ms), offsetof(struct slo, ttft_q)},
+                   {"tpot", offsetof(struct slo, tpot_ms), offsetof(struct slo, tpot_q)},
+                   {"e2e", offsetof(struct slo, e2e_ms), offsetof(struct slo, e2e_q)},
+                   {"e2el", offsetof(struct slo, e2e_ms), offsetof(struct slo, e2e_q)}};
+
+static bool same(const char *text, size_t n, const char *name) {
+    return n == strlen(name) && !memcmp(text, name, n);
+}
+
+/* "_p95" and the like, or nothing. */
+static bool read_share(const char *text, size_t n, double *q) {
+    static const struct {
+        const char *name;
+        double q;
+    } shares[] = {{"", 0}, {"_p50", 0.5}, {"_p90", 0.9}, {"_p95", 0.95}, {"_p99", 0.99}};
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        *q = shares[i].q;
+        if (same(text, n, shares[i].name)) return true;
+    }
+    return false;
+}
+
+/* One "name[_pNN]:value" of n bytes. */
+static bool read_limit(const char *text, size_t n, struct slo *out) {
+    size_t name = strcspn(text, ":=,"), base = strcspn(text, "_:=,");
+    for (size_t i = 0; name < n && i < sizeof limit_names / sizeof *limit_names; i++) {
+        const struct limit_name *l = &limit_names[i];
+        double *ms = (double *)(void *)((char *)out + l->ms), *q = (double *)(void *)((char *)out + l->q);
+        if (!same(text, base, l->name)) continue;
+        return *ms == 0 && read_share(text + base, name - base, q) &&
+               number_read(text + name + 1, n - name - 1, 0.001, 1e9, ms);
+    }
+    return false;
+}
+
 int slo_parse(const char *text, struct slo *out, struct error *err) {
     *out = (struct slo){0};
     for (const char *p = text;;) {
-        size_t n = strcspn(p, ","), name = strcspn(p, ":,");
-        double v;
-        double *to = name == 4 && !memcmp(p, "ttft", 4)   ? &out->ttft_ms
-                     : name == 4 && !memcmp(p, "tpot", 4) ? &out->tpot_ms
-                     : (name == 3 && !memcmp(p, "e2e", 3)) || (name == 4 && !memcmp(p, "e2el", 4))
-                         ? &out->e2e_ms
-                         : NULL;
-        if (!to || *to || name >= n || !number_read(p + name + 1, n - name - 1, 0.001, 1e9, &v))
-            return error_set(
-                err, QUIRE_EINVAL,
-                "--slo \"%.80s\" is not like ttft:1000,tpot:50,e2e:30000 (milliseconds, each once)", text);
-        *to = v;
+        size_t n = strcspn(p, ",");
+        if (!read_limit(p, n, out))
+            return error_set(err, QUIRE_EINVAL,
+                             "--slo \"%.80s\" is not like ttft:1000,tpot:50,e2e:30000 or ttft_p95=1000 "
+                             "(milliseconds, each once; p50, p90, p95 or p99)",
+                             text);
         if (!p[n]) return 0;
         p += n + 1;
     }
@@ -40,6 +73,25 @@ int price_parse(const char *text, double *out, struct error *err) {
 
 bool slo_any(const struct slo *s) {
     return s->ttft_ms > 0 || s->tpot_ms > 0 || s->e2e_ms > 0;
+}
+
+bool slo_told(const struct slo *s) {
+    return s->ttft_q > 0 || s->tpot_q > 0 || s->e2e_q > 0;
+}
+
+static double quantile_of(const struct summary_stat *s, double q) {
+    if (q == 0.5) return s->p50;
+    if (q == 0.9) return s->p90;
+    return q == 0.99 ? s->p99 : s->p95;
+}
+
+double slo_excess(const struct slo *slo, const struct summary *s) {
+    double most = 0;
+    if (!s->n_ok) return INFINITY;
+    if (slo->ttft_ms > 0) most = fmax(most, quantile_of(&s->ms[LATENCY_TTFT], slo->ttft_q) / slo->ttft_ms);
+    if (slo->tpot_ms > 0) most = fmax(most, quantile_of(&s->ms[LATENCY_TPOT], slo->tpot_q) / slo->tpot_ms);
+    if (slo->e2e_ms > 0) most = fmax(most, quantile_of(&s->ms[LATENCY_E2E], slo->e2e_q) / slo->e2e_ms);
+    return most;
 }
 
 double record_ms(const struct record *k, enum latency which) {

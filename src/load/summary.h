@@ -7,12 +7,15 @@
 
 struct slo { /* a request is good within all that are set; milliseconds, 0: not set */
     double ttft_ms, tpot_ms, e2e_ms;
+    double ttft_q, tpot_q, e2e_q; /* of the requests that have to be within; 0: it is not told */
 };
-/* "ttft:1000,tpot:50,e2e:30000" */
+/* "ttft:1000,tpot:50,e2e:30000"; also "ttft=1000", and with the share that has to be within "ttft_p95=1000"
+ * (p50, p90, p95 or p99). */
 int slo_parse(const char *text, struct slo *out, struct error *err);
 bool slo_any(const struct slo *s);
 /* "2.00/h": of the server, for an hour */
 int price_parse(const char *text, double *out, struct error *err);
+bool slo_told(const struct slo *s); /* a share is told for one of them */
 
 enum latency { LATENCY_TTFT, LATENCY_TPOT, LATENCY_ITL, LATENCY_E2E, LATENCY_LAG, LATENCIES };
 
@@ -57,6 +60,10 @@ struct summary {
 /* Of one run, or of several of the same kind together. price: for an hour, 0: none. */
 void summarize(const struct run *runs, size_t n, const struct slo *slo, double price, bool open_loop,
                struct summary *out);
+
+/* The largest of quantile / limit over the limits that are set, of requests that went well; the quantile is
+ * P95 where none is told. At most 1: the SLO is held. INFINITY when nothing went well. */
+double slo_excess(const struct slo *slo, const struct summary *s);
 
 /* Each is NaN when a request does not have it (one token has no time between tokens). */
 double record_ms(const struct record *k, enum latency which);

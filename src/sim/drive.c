@@ -289,6 +289,7 @@ static void send_one(struct driver *d) {
                                 .want_input = (int64_t)talk->n,
                                 .input = (int64_t)talk->n,
                                 .want_output = output,
+                                .left_out = d->c->spec->left_out_tokens,
                                 .turn = talk->session.turn};
     d->n_active++;
     if (d->recording) d->run->sending_s = (d->now_us - d->start_us) / 1e6;
@@ -459,6 +460,8 @@ int sim_perform(const struct sim_config *s, const struct run_config *config, str
     *run = (struct run){0};
     *out = (struct sim_outcome){0};
     int rc = sim_check_workload(config->spec, err);
+    if (!rc && config->second)
+        rc = error_set(err, QUIRE_EUNSUPPORTED, "one workload at a time can be simulated");
     if (rc) return rc;
     run->gaps = calloc(1, sizeof *run->gaps);
     if (!run->gaps) return error_set(err, QUIRE_ENOMEM, "out of memory for the record of the run");

@@ -73,6 +73,32 @@ static double limit_of(double *errors, size_t n) {
     return fmax(4 * median, 0.02);
 }
 
+/* Least squares of the relative error come out low where times vary, since a step that took long counts less.
+ * A load takes the sum, so the sum of those within the limit is made right. */
+static void balance(const struct quire_step *steps, size_t n, enum which w, double limit,
+                    double out[STEP_TERMS]) {
+    double predicted = 0, total = 0, terms[STEP_TERMS];
+    for (size_t i = 0; i < n; i++) {
+        step_terms(&steps[i], terms);
+        double t = measured(&steps[i], w), p = sum(out, terms);
+        if (fabs(p / t - 1) > limit) continue;
+        predicted += p;
+        total += t;
+    }
+    for (size_t i = 0; i < STEP_TERMS && predicted > 0; i++) out[i] *= total / predicted;
+}
+
+/* Where no step had so many rows, a row more costs what it did before. */
+static void extend(const struct quire_step *steps, size_t n, double out[STEP_TERMS]) {
+    double most[STEP_TERMS] = {0}, terms[STEP_TERMS];
+    for (size_t i = 0; i < n; i++) {
+        step_terms(&steps[i], terms);
+        for (size_t k = 0; k < STEP_TERMS; k++) most[k] = fmax(most[k], terms[k]);
+    }
+    for (size_t k = 2; k <= KNOTS; k++)
+        if (most[k] == 0) out[k] = out[k - 1];
+}
+
 static int fit_one(const struct quire_step *steps, size_t n, enum which w, double out[STEP_TERMS]) {
     double *errors = calloc(n, sizeof *errors), limit = INFINITY, terms[STEP_TERMS];
     struct nnls *s = calloc(1, sizeof *s);
@@ -92,6 +118,10 @@ static int fit_one(const struct quire_step *steps, size_t n, enum which w, doubl
         limit = limit_of(errors, n);
     }
     int rc = errors && s ? 0 : QUIRE_ENOMEM;
+    if (!rc) {
+        balance(steps, n, w, limit, out);
+        extend(steps, n, out);
+    }
     free(errors);
     free(s);
     return rc;

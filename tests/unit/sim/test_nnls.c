@@ -97,7 +97,23 @@ static void test_known_times(void **state) {
     assert_int_equal(step_model_fit(steps, STEP_LEAST, &m, &err), 0);
 }
 
+/* Steps of more rows than were measured go on at the last slope, instead of for nothing. */
+static void test_beyond_what_was_measured(void **state) {
+    static struct quire_step steps[120];
+    struct step_model m;
+    struct error err;
+    for (size_t i = 0; i < 120; i++) {
+        steps[i] = (struct quire_step){.n_prefill_rows = 1 + i, .n_prefill_seqs = 1};
+        steps[i].forward_us = 10000 + 500 * i;
+    }
+    assert_int_equal(step_model_fit(steps, 120, &m, &err), 0);
+    struct quire_step s = {.n_prefill_rows = 1001, .n_prefill_seqs = 1};
+    step_model_time(&m, &s);
+    assert_true(fabs((double)s.forward_us / 510000 - 1) < 0.05);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimum), cmocka_unit_test(test_known_times)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimum), cmocka_unit_test(test_known_times),
+                                       cmocka_unit_test(test_beyond_what_was_measured)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

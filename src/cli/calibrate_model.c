@@ -1,0 +1,240 @@
+/* What a model takes on this machine: its steps by designed mixes, then the API around them by a little load
+ * on a server in this process. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "engine/meminfo.h"
+#include "load/summary.h"
+#include "model/spec.h"
+#include "sim/calibrate.h"
+
+#include <quire/stats.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STEPS_KEPT 200000
+#define KV_BYTES   (UINT64_C(1) << 30) /* for the measurements; what a server would take is worked out */
+#define SEQS_LEAST 128 /* so that steps of many sequences are measured, whatever is simulated then */
+
+struct session_parts {
+    struct loaded_model model;
+    struct serve *server;
+    struct step_log steps;
+    struct target target;
+    struct target_config config;
+    const char *name; /* of the model in the API */
+    char url[64];
+    const volatile int *interrupted;
+    struct meminfo memory; /* before the model was opened */
+    double memory_share;   /* 0: KV memory was given */
+};
+
+/* ---- the API ---- */
+
+/* A closed loop of random prompts; what the client saw, and how the engine's own TTFT was on average. */
+static int probe(struct session_parts *p, uint32_t input, uint32_t output, size_t streams, size_t n,
+                 struct summary *s, double *engine_ttft_ms, struct error *err) {
+    static uint64_t salt = 1000;
+    struct workload_spec spec = {.name = "random",
+                                 .kind = WORKLOAD_RANDOM,
+                                 .input = {LENGTH_FIXED, input, 0},
+                                 .output = {LENGTH_FIXED, output, 0},
+                                 .prefix_groups = 1,
+                                 .turns = 1,
+                                 .ignore_eos = true};
+    struct run_config c = {.target = &p->target,
+                           .spec = &spec,
+                           .concurrency = streams,
+                           .max_active = streams,
+                           .n_sessions = n,
+                           .salt = salt++,
+                           .time_scale = 1,
+                           .interval_s = 1,
+                           .http = {.timeout_s = 600},
+                           .interrupted = p->interrupted};
+    const struct quire_hist *h = &quire_stats(p->model.engine)->ttft;
+    double sum = atomic_load(&h->sum), count = (double)atomic_load(&h->n);
+    struct run run = {0};
+    int rc = run_perform(&c, &run, err);
+    if (!rc) summarize(&run, 1, &(struct slo){0}, 0, false, s);
+    if (!rc && run.interrupted) rc = error_set(err, QUIRE_ECANCELED, "interrupted");
+    if (!rc && (s->n_failed || !s->n_ok))
+        rc = error_set(err, QUIRE_EINTERNAL, "%zu of %zu requests of the calibration failed: %s", s->n_failed,
+                       s->n_requests, run.n_failures ? run.failures[0].example : "");
+    *engine_ttft_ms = 1000 * (atomic_load(&h->sum) - sum) / fmax(1, (double)atomic_load(&h->n) - count);
+    run_free(&run);
+    return rc;
+}
+
+/* What steps take longer while their tokens are written out. */
+static double row_us(const struct session_parts *p, size_t from, const struct step_model *m) {
+    double more = 0, rows = 0;
+    for (size_t i = from; i < atomic_load(&p->steps.n); i++) {
+        struct quire_step s = p->steps.steps[i];
+        double measured = (double)(s.prepare_us + s.forward_us + s.sample_us);
+        step_model_time(m, &s);
+        double predicted = (double)(s.forward_us + s.sample_us);
+        if (measured > 3 * predicted) continue; /* something else had the machine */
+        more += measured - predicted;
+        rows += (double)s.n_logit_rows;
+    }
+    return rows > 0 ? fmax(0, more / rows) : 0;
+}
+
+static int measure_api(struct session_parts *p, struct calibration *c, struct error *err) {
+    const struct quire_info *info = quire_info(p->model.engine);
+    uint32_t small = 16, large = (uint32_t)size_min(1000, info->max_model_len / 2);
+    size_t streams = size_min(16, info->max_requests);
+    struct summary s;
+    double engine_ms;
+    int rc = probe(p, small, 4, 1, 12, &s, &engine_ms, err);
+    if (rc) return rc;
+    double few = fmax(0, 1000 * (s.ms[LATENCY_TTFT].p50 - engine_ms));
+    if ((rc = probe(p, large, 2, 1, 4, &s, &engine_ms, err))) return rc;
+    double many = fmax(few, 1000 * (s.ms[LATENCY_TTFT].mean - engine_ms));
+    c->prompt_token_us = large > small ? (many - few) / (double)(large - small) : 0;
+    c->request_us = fmax(0, few - c->prompt_token_us * small);
+    size_t from = atomic_load(&p->steps.n);
+    if ((rc = probe(p, small, 32, streams, 2 * streams, &s, &engine_ms, err))) return rc;
+    c->row_us = row_us(p, from, &c->steps);
+    return 0;
+}
+
+static int open_server(struct session_parts *p, struct log *log, struct error *err) {
+    struct serve_config c;
+    serve_config_init(&c);
+    c.host = "127.0.0.1";
+    c.model_names = &p->name;
+    c.n_model_names = 1;
+    c.n_loops = 1;
+    c.n_workers = 2;
+    c.version = QUIRE_VERSION;
+    c.log = log;
+    int rc = serve_start(&c, &p->model.text, p->model.engine, &p->server, err);
+    if (rc) return rc;
+    snprintf(p->url, sizeof p->url, "http://127.0.0.1:%u", serve_port(p->server));
+    p->config = (struct target_config){.url = p->url, .http = {.timeout_s = 600}};
+    return target_open(&p->config, &p->target, err);
+}
+
+/* The template's own tokens, which may remain unknown (then none are simulated), and the words that prompts
+ * are made of. */
+static int learn(struct session_parts *p, struct calibration *c, struct error *err) {
+    struct error unknown;
+    if (p->model.chat_template && !target_learn_tokens(&p->config, &p->target, true, &unknown) &&
+        p->target.chat.known && p->target.chat.tokens > 0)
+        c->chat_tokens = (size_t)p->target.chat.tokens;
+    p->target.n_words = p->target.n_ids = 0;
+    return target_learn_tokens(&p->config, &p->target, false, err);
+}
+
+/* ---- what was measured ---- */
+
+static void machine_name(char *out, size_t size) {
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    snprintf(out, size, "unknown");
+    while (f && fgets(line, sizeof line, f)) {
+        char *value = strchr(line, ':');
+        if (strncmp(line, "model name", 10) || !value) continue;
+        value[strcspn(value, "\n")] = 0;
+        snprintf(out, size, "%s", value + 2);
+        break;
+    }
+    if (f) fclose(f);
+}
+
+/* Blocks that a server's share of the memory leaves room for. */
+static size_t blocks_of(const struct session_parts *p, const struct quire_info *info) {
+    const struct quire_memory_row *kv = &info->memory[1], *total = &info->memory[QUIRE_MEMORY_ROWS - 1];
+    double allowed = p->memory_share * (double)p->memory.available_bytes;
+    double rest = (double)(total->bytes - kv->bytes), page = (double)kv->bytes / (double)(info->n_blocks + 1);
+    return p->memory_share > 0 && allowed > rest ? (size_t)fmin((allowed - rest) / page, 2e9)
+                                                 : info->n_blocks;
+}
+
+/* While memory is made ready, steps would take longer than they do later. */
+static void wait_for_memory(const struct session_parts *p) {
+    const struct quire_stats *s = quire_stats(p->model.engine);
+    struct timespec pause = {0, 20000000};
+    for (int i = 0; i < 3000 && atomic_load(&s->blocks_resident) < quire_info(p->model.engine)->n_blocks; i++)
+        nanosleep(&pause, NULL);
+}
+
+static int describe(const struct session_parts *p, const char *argument, struct calibration *c,
+                    struct error *err) {
+    const struct quire_info *info = quire_info(p->model.engine);
+    struct model_spec spec;
+    int rc = model_spec_read(p->model.weights, &spec, err);
+    if (rc) return rc;
+    const char *name = strrchr(argument, '/');
+    snprintf(c->model, sizeof c->model, "%s", name && name[1] ? name + 1 : argument);
+    snprintf(c->numerics_id, sizeof c->numerics_id, "%s", info->numerics_id);
+    snprintf(c->family, sizeof c->family, "%s", info->family);
+    snprintf(c->dtype, sizeof c->dtype, "%s", info->dtype_name);
+    snprintf(c->cpu_path, sizeof c->cpu_path, "%s", info->cpu_path);
+    machine_name(c->machine, sizeof c->machine);
+    c->n_threads = info->n_threads;
+    c->created_unix_s = (int64_t)time(NULL);
+    c->max_model_len = info->max_model_len;
+    c->block_tokens = info->block_tokens;
+    c->n_blocks = blocks_of(p, info);
+    c->kv_bytes_per_token = info->kv_bytes_per_token;
+    c->n_groups = spec.n_kv_groups;
+    for (size_t g = 0; g < c->n_groups; g++)
+        c->window[g] = spec.kv_groups[g].window < info->max_model_len ? spec.kv_groups[g].window : 0;
+    return 0;
+}
+
+static int measure(struct session_parts *p, const char *argument, double seconds, size_t max_num_seqs,
+                   struct log *log, struct calibration *c, struct error *err) {
+    FILE *progress = isatty(STDERR_FILENO) ? stderr : NULL;
+    struct calibrate_options o = {seconds, progress, p->interrupted};
+    int rc = describe(p, argument, c, err);
+    if (!rc && quire_info(p->model.engine)->pooling)
+        rc = error_set(err, QUIRE_EUNSUPPORTED, "%s makes vectors; text can be simulated", argument);
+    if (!rc) wait_for_memory(p);
+    if (!rc) rc = calibrate_run(p->model.engine, max_num_seqs, &o, err);
+    if (!rc) rc = step_model_fit(p->steps.steps, atomic_load(&p->steps.n), &c->steps, err);
+    if (!rc) rc = open_server(p, log, err);
+    if (!rc) rc = learn(p, c, err);
+    return rc ? rc : measure_api(p, c, err);
+}
+
+int calibrate_model(const char *argument, const struct engine_options *given, double seconds,
+                    const volatile int *interrupted, struct calibration *out, struct error *err) {
+    struct session_parts p = {.name = argument, .interrupted = interrupted};
+    struct engine_options o = *given;
+    struct log log = {stderr, LOG_ERROR};
+    uint64_t start = clock_us();
+    *out = (struct calibration){0};
+    o.max_num_seqs = o.max_num_seqs < SEQS_LEAST ? SEQS_LEAST : o.max_num_seqs;
+    o.max_num_batched_tokens =
+        o.max_num_batched_tokens < o.max_num_seqs ? o.max_num_seqs : o.max_num_batched_tokens;
+    int rc = step_log_open(&p.steps, STEPS_KEPT, err);
+    if (rc) return rc;
+    o.step_reader = &p.steps.reader;
+    if (!o.kv_bytes && !meminfo_read("", &p.memory)) {
+        p.memory_share = o.memory_share;
+        o.kv_bytes = (int64_t)size_min(KV_BYTES, p.memory.available_bytes / 4);
+    }
+    rc = loaded_model_open(argument, &o, &log, &p.model, err);
+    if (!rc) {
+        out->startup_s = (double)(clock_us() - start) / 1e6;
+        rc = measure(&p, argument, seconds, (size_t)o.max_num_seqs, &log, out, err);
+        target_free(&p.target);
+        if (p.server) serve_stop(p.server, 1000);
+        quire_shutdown(p.model.engine);
+        p.model.engine = NULL;
+        if (p.server) serve_free(p.server);
+        loaded_model_close(&p.model);
+    }
+    step_log_close(&p.steps);
+    return rc;
+}

@@ -1,0 +1,178 @@
+"""`quire simulate`: calibrations whose step times are chosen, so that what a load takes can be worked out by hand."""
+
+import json
+
+import pytest
+from harness import run
+
+TERMS = ["step", "rows_2", "rows_4", "rows_8", "rows_16", "rows_32", "rows_64", "rows_128", "rows_256", "rows_more",
+         "decode_rows", "sequences", "logit_rows_8", "logit_rows_more", "prefill_attended", "decode_attended"]
+REGIONS = ["decode, up to 8 rows", "decode, more rows", "prefill, up to 128 rows", "prefill, more rows", "mixed"]
+
+
+def calibration(path, step_us=10000, row_us=0, **fields):
+    """A step takes step_us and row_us for each row but the first."""
+    forward = dict.fromkeys(TERMS, 0.0)
+    forward["step"] = step_us
+    for name in TERMS[1:10]:
+        forward[name] = row_us
+    text = {"model": "made-up", "numerics_id": "0", "family": "llama", "dtype": "bfloat16", "cpu_path": "ref",
+            "machine": "none"}
+    numbers = {"n_threads": 1, "max_model_len": 8192, "n_groups": 1, "block_tokens": 16, "n_blocks": 100000,
+               "kv_bytes_per_token": 1000, "chat_tokens": 8, "startup_s": 5.0, "request_us": 0.0,
+               "prompt_token_us": 0.0, "row_us": 0.0, "created_unix_s": 0, "windows": [0]}
+    fit = [{"region": r, "steps": 0, "median_error": 0.0, "p95_error": 0.0, "bias": 0.0} for r in REGIONS]
+    path.write_text(json.dumps({"format": "quire-calibration", "version": 1, **text, **numbers, "forward_us": forward,
+                                "rest_us": dict.fromkeys(TERMS, 0.0), "fit": fit, **fields}))
+    return path
+
+
+def simulate(tmp_path, cal, *args, code=0):
+    path = tmp_path / "sim.json"
+    done = run("simulate", cal, *args, *([] if code else ["--json", path]))
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return json.loads(path.read_text())["points"] if not code else done
+
+
+def test_one_stream(tmp_path):
+    """A prompt is one step, a token is one: TTFT 10 ms, TPOT 10 ms, 100 tokens a second."""
+    cal = calibration(tmp_path / "c.json")
+    (point,) = simulate(tmp_path, cal, "--input-tokens", 64, "--output-tokens", 20)
+    s = point["summary"]
+    assert s["ttft_ms"]["p50"] == pytest.approx(10, abs=0.01) and s["tpot_ms"]["p95"] == pytest.approx(10, abs=0.01)
+    assert s["e2e_ms"]["max"] == pytest.approx(200, abs=0.1)
+    assert s["output_tokens_per_s"] == pytest.approx(100, rel=0.001)
+    assert s["ok"] == 16 and s["input_tokens"] == 16 * 64
+
+
+def test_batching_is_the_schedulers(tmp_path):
+    """Eight at once share steps when max-num-seqs lets them, and wait for each other when it does not."""
+    cal = calibration(tmp_path / "c.json")
+    load = ["--input-tokens", 16, "--output-tokens", 20, "--concurrency", 8, "--requests", 8, "--no-enable-prefix-caching"]
+    (together,) = simulate(tmp_path, cal, *load)
+    (apart,) = simulate(tmp_path, cal, *load, "--max-num-seqs", 1)
+    assert together["summary"]["duration_s"] == pytest.approx(0.2, rel=0.01)
+    assert apart["summary"]["duration_s"] == pytest.approx(8 * 0.2, rel=0.01)
+    assert apart["summary"]["ttft_ms"]["max"] == pytest.approx(7 * 200 + 10, rel=0.01)
+
+
+def test_prefix_cache(tmp_path):
+    """A row takes 1 ms: a shared prefix of 160 tokens is computed once."""
+    cal = calibration(tmp_path / "c.json", step_us=1000, row_us=1000)
+    load = ["--input-tokens", 16, "--prefix-tokens", 160, "--output-tokens", 1, "--requests", 10]
+    (hit,) = simulate(tmp_path, cal, *load)
+    (miss,) = simulate(tmp_path, cal, *load, "--no-enable-prefix-caching")
+    assert miss["summary"]["ttft_ms"]["min"] == pytest.approx(176, abs=0.1)
+    assert hit["summary"]["ttft_ms"]["max"] == pytest.approx(176, abs=0.1)
+    assert hit["summary"]["ttft_ms"]["min"] == pytest.approx(16, abs=0.1)
+    assert hit["summary"]["cached_tokens"] == 9 * 160
+
+
+def test_an_open_loop_and_its_limits(tmp_path):
+    """A server that takes 0.1 s for a request and one at a time: 5/s it bears, 20/s it does not."""
+    cal = calibration(tmp_path / "c.json")
+    load = ["--input-tokens", 16, "--output-tokens", 10, "--arrival", "constant", "--duration", 20, "--max-num-seqs", 1]
+    calm, full = simulate(tmp_path, cal, *load, "--rate", "5,20")
+    assert calm["summary"]["ttft_ms"]["max"] < 25 and not calm["summary"]["over_saturated"]
+    assert full["summary"]["over_saturated"] and full["summary"]["requests_per_s"] == pytest.approx(10, rel=0.05)
+
+
+def test_a_full_queue_refuses(tmp_path):
+    cal = calibration(tmp_path / "c.json")
+    (point,) = simulate(tmp_path, cal, "--input-tokens", 16, "--output-tokens", 50, "--arrival", "constant", "--rate", 100,
+                        "--duration", 2, "--max-num-seqs", 1, "--max-queue", 3)
+    assert point["summary"]["failed"] > 100
+    assert point["repeats"][0]["errors"][0]["status"] == 503
+
+
+def test_conversations_find_their_answers_in_the_cache(tmp_path):
+    cal = calibration(tmp_path / "c.json", step_us=1000, row_us=1000)
+    (point,) = simulate(tmp_path, cal, "--workload", "chat", "--turns", 3, "--requests", 2, "--concurrency", 1)
+    s = point["summary"]
+    assert s["ok"] == 6 and s["cached_tokens"] > s["input_tokens"] / 2
+
+
+def trace(path, n, gap_ms):
+    rows = [{"timestamp": i * gap_ms, "input_length": 32, "output_length": 10, "hash_ids": []} for i in range(n)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_a_day_is_played_in_seconds(tmp_path):
+    cal = calibration(tmp_path / "c.json")
+    (point,) = simulate(tmp_path, cal, "--workload", "trace", "--file", trace(tmp_path / "t", 20000, 4320), "--no-records")
+    assert point["summary"]["ok"] == 20000
+    assert point["summary"]["duration_s"] == pytest.approx(86400, rel=0.01)
+
+
+def test_replicas_for_a_trace(tmp_path):
+    """0.1 s for a request, one at a time, 25 in a second: three replicas bear it, two do not."""
+    cal = calibration(tmp_path / "c.json")
+    done = run("simulate", cal, "--workload", "trace", "--file", trace(tmp_path / "t", 1000, 40), "--max-num-seqs", 1,
+               "--replicas", "auto", "--slo", "ttft_p95=300", "--startup", 5)
+    assert done.returncode == 0, done.stderr
+    assert "always up       3," in done.stdout
+    assert "in reserve (start-up 5.0 s" in done.stdout or "does not hold it with a start-up" in done.stdout
+    for n, good in ((2, False), (3, True)):
+        (point,) = simulate(tmp_path, cal, "--workload", "trace", "--file", tmp_path / "t", "--max-num-seqs", 1,
+                            "--replicas", n, "--slo", "ttft_p95=300")
+        assert (point["summary"]["good_share"] >= 0.95) == good
+
+
+def test_compare_with_itself_has_no_error(tmp_path):
+    cal = calibration(tmp_path / "c.json")
+    load = ["--input-tokens", 64, "--output-tokens", 20]
+    simulate(tmp_path, cal, *load)
+    done = run("simulate", cal, *load, "--compare", tmp_path / "sim.json")
+    assert done.returncode == 0 and "simulated beside" in done.stdout
+    errors = [float(line.split()[-3]) for line in done.stdout.splitlines() if line.endswith("(ms)") and "%" in line]
+    assert errors and not any(errors)
+    other = run("simulate", cal, "--input-tokens", 65, "--compare", tmp_path / "sim.json")
+    assert other.returncode != 0 and "has none of the points" in other.stderr
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (["--threads", 2], "--threads is for calibrating a model"),
+        (["--max-model-len", 9000], "the calibration was made for at most 8192"),
+        (["--replicas", 0], "a number from 1 to 256 or auto"),
+        (["--replicas", "auto"], "needs an --slo"),
+        (["--workload", "tools"], "cannot be simulated"),
+        (["--block-size", 48], "allowed are 16, 32, 64, 128 and 256"),
+        (["--max-num-batched-tokens", 8], "less than max-num-seqs"),
+        (["--compare", "/no/such.json"], "/no/such.json"),
+    ],
+)
+def test_bad_options_are_one_line(args, message, tmp_path):
+    done = simulate(tmp_path, calibration(tmp_path / "c.json"), *args, code=2 if "cannot" not in message else 2)
+    assert message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"format": "x"}, "is no calibration"),
+        ({"version": 2}, "has version 2"),
+        ({"n_blocks": 0}, '"n_blocks" must be a number from 1'),
+        ({"model": 7}, '"model" must be a text'),
+        ({"windows": []}, '"windows" must be an array'),
+        ({"forward_us": {}}, '"forward_us" must be an object'),
+    ],
+)
+def test_bad_calibrations_are_one_line(change, message, tmp_path):
+    done = run("simulate", calibration(tmp_path / "c.json", **change))
+    assert done.returncode != 0 and message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_model_is_calibrated(tiny_model, tmp_path):
+    """All of it on a small model: what is saved can be given instead of it."""
+    saved = tmp_path / "c.json"
+    done = run("simulate", tiny_model, "--save", saved, "--calibrate-seconds", 1, "--input-tokens", 32, "--output-tokens",
+               8, "--max-model-len", 1024, "--kv-cache-memory-bytes", "16Mi", timeout=200)
+    assert done.returncode == 0, done.stderr
+    c = json.loads(saved.read_text())
+    assert c["n_groups"] == 1 and c["max_model_len"] == 1024 and sum(r["steps"] for r in c["fit"]) > 100
+    assert all(v >= 0 for v in c["forward_us"].values()) and c["request_us"] >= 0
+    again = run("simulate", saved, "--input-tokens", 32, "--output-tokens", 8)
+    assert again.returncode == 0 and "random 32/8, 1 stream" in again.stdout
