@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts what the program prints of itself into docs/api.md, docs/flags.md and docs/bench.md.
+# Puts what the program prints of itself into docs/*.md.
 #
 # usage: update_docs.sh [BINARY]
 set -euo pipefail
@@ -20,3 +20,5 @@ insert docs/flags.md flags "$("$binary" serve --help-markdown)"
 insert docs/bench.md bench-serve "$("$binary" bench serve --help-markdown)"
 insert docs/bench.md bench-ablation "$("$binary" bench ablation --help-markdown)"
 insert docs/bench.md bench-compare "$("$binary" bench compare --help-markdown)"
+insert docs/simulate.md simulate "$("$binary" simulate --help-markdown)"
+insert docs/tuning.md tune "$("$binary" tune --help-markdown)"

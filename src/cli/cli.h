@@ -26,6 +26,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_advise(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
 
 /* Prints "quire COMMAND: message" and returns the exit code for it. */
 int cli_fail(const char *command, const struct error *err);

@@ -22,6 +22,7 @@ static const struct command commands[] = {
     {"plan", cmd_plan, "what a model needs, before anything is started"},
     {"bench", cmd_bench, "measure this machine, or any server under load"},
     {"simulate", cmd_simulate, "what a server would do under a load, in a fraction of the time"},
+    {"tune", cmd_tune, "find the options with which a load gets the most under an SLO"},
     {"eval", cmd_eval, "measure how good a model's answers are"},
     {"advise", cmd_advise, "what to change first on a running server"},
 };

@@ -5,7 +5,9 @@
  *
  * Prints "ready http://127.0.0.1:PORT". A token is a word or a token id; a chat message has `added` tokens more. The
  * first token of a request comes ttft after its slot is free, each further one tpot after the last; the times are
- * absolute, so they do not drift. Ends when standard input is closed. */
+ * absolute, so they do not drift. With `row`, a token takes row longer for each request beyond `knee` that runs then.
+ * Flags of a server are taken so that `quire tune` can start it: --max-num-seqs sets slots, others change nothing. Ends
+ * when standard input is closed. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +30,8 @@ struct option {
 };
 static struct option options[] = {{"ttft", 20},   {"tpot", 5},        {"slots", 100000}, {"chunk", 1},     {"context", 8192},
                                   {"added", 7},   {"tokenizer", 1},   {"usage", 1},      {"metrics", 1},   {"die_after", 0},
-                                  {"cut_every", 0}, {"busy_every", 0}, {"short_by", 0},  {"refuse", 0}, {0}};
+                                  {"cut_every", 0}, {"busy_every", 0}, {"short_by", 0},  {"refuse", 0},
+                                  {"row", 0},     {"knee", 0},        {0}};
 
 static double option(const char *name) {
     for (struct option *o = options; o->name; o++)
@@ -51,7 +54,7 @@ static struct conn **heap;
 static size_t n_heap, cap_heap;
 static struct conn *queue_head, *queue_tail;
 static long n_running, n_waiting, n_answers, n_requests;
-static double ttft_us, tpot_us, slots;
+static double ttft_us, tpot_us, slots, row_us, knee;
 static long chunk;
 
 static uint64_t now_us(void) {
@@ -215,7 +218,11 @@ static void step(struct conn *c) {
         end(c);
         return;
     }
-    c->due_us = c->start_us + (uint64_t)(ttft_us + (double)c->sent * tpot_us);
+    double beyond = (double)n_running > knee ? (double)n_running - knee : 0;
+    if (row_us > 0)
+        c->due_us += (uint64_t)(tpot_us + beyond * row_us);
+    else
+        c->due_us = c->start_us + (uint64_t)(ttft_us + (double)c->sent * tpot_us);
     push(c);
 }
 
@@ -347,6 +354,12 @@ static void take(int listener) {
 int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         struct option *o = options;
+        if (!strncmp(argv[i], "--max-num-seqs=", 15)) {
+            for (; strcmp(o->name, "slots"); o++) {}
+            o->value = atof(argv[i] + 15);
+            continue;
+        }
+        if (!strncmp(argv[i], "--", 2)) continue;
         while (o->name && (strncmp(o->name, argv[i], strlen(o->name)) || argv[i][strlen(o->name)] != '=')) o++;
         if (!o->name) return fprintf(stderr, "mock_server: %s?\n", argv[i]), 2;
         o->value = atof(argv[i] + strlen(o->name) + 1);
@@ -354,6 +367,8 @@ int main(int argc, char **argv) {
     ttft_us = 1000 * option("ttft");
     tpot_us = 1000 * option("tpot");
     slots = option("slots");
+    row_us = 1000 * option("row");
+    knee = option("knee");
     chunk = (long)option("chunk");
     make_tokens();
     struct rlimit files;

@@ -32,6 +32,12 @@ def test_bench_options_are_current(command):
     ), "run scripts/update_docs.sh"
 
 
+@pytest.mark.parametrize("page, command", [("simulate", "simulate"), ("tuning", "tune")])
+def test_options_of_other_commands_are_current(page, command):
+    text = (DOCS / f"{page}.md").read_text()
+    assert between(text, command) == run(command, "--help-markdown").stdout.strip(), "run scripts/update_docs.sh"
+
+
 def test_every_flag_is_explained():
     rows = re.findall(
         r"^\| `--(?:\[no-\])?([\w-]+)[^|]*\|([^|]*)\|([^|]*)\| (.+) \|$", (DOCS / "flags.md").read_text(), re.M

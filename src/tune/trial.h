@@ -1,0 +1,52 @@
+/* Runs of candidates: a server started for each, the load put on it, the figures kept in a folder, so that a
+ * run that has been made is not made again (private to src/tune). */
+#ifndef TUNE_TRIAL_H
+#define TUNE_TRIAL_H
+
+#include "load/plan.h"
+#include "tune/tune.h"
+
+#define TRIAL_BATCHES 10
+#define TRIALS_MAX    1024
+
+/* Figures of a run, or of a simulated one. */
+struct figures {
+    double good_per_s, good_share, excess; /* excess: slo_excess */
+    double output_per_s, total_per_s, ttft_p50, ttft_p95, tpot_p50, tpot_p95, e2e_p95;
+    size_t n_ok, n_failed;
+};
+
+struct trial {
+    struct candidate c;
+    unsigned repeat;
+    double part; /* of the requests */
+    struct figures f;
+    double batches[TRIAL_BATCHES]; /* goodput in tenths of the requests: how sure it is */
+    double seconds;                /* start of the server included */
+    char failed[200];              /* why there is no figure; else empty */
+};
+
+struct trials {
+    const struct tune_options *o;
+    struct slo slo;
+    char *key;       /* what the folder's runs are of */
+    struct trial *v; /* [TRIALS_MAX] */
+    size_t n, n_old; /* n_old: of an earlier call */
+    double start_s;
+    bool spent; /* budget or runs */
+};
+
+/* Reads what is in the folder, or makes it. QUIRE_EINVAL when it is of another model, load or SLO. */
+int trials_open(struct trials *t, const struct tune_options *o, struct error *err);
+void trials_close(struct trials *t);
+/* The run of this candidate, made now unless it is there; *out NULL and t->spent when the budget does not
+ * allow it. A server that does not start or loses its requests is a trial that failed, not an error. */
+int trials_get(struct trials *t, const struct candidate *c, unsigned repeat, double part,
+               const struct trial **out, struct error *err);
+void figures_of(const struct summary *s, const struct slo *slo, struct figures *out);
+
+/* The options of the load for a candidate. streams: room for a number. */
+struct load_options trial_load(const struct tune_options *o, const struct candidate *c, unsigned repeat,
+                               double part, char streams[24]);
+
+#endif
