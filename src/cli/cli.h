@@ -45,6 +45,10 @@ int cli_refuse_server_options(const struct options_state *given, struct error *e
  * with progress on standard error. */
 int model_find(const char *argument, char **path, struct error *err);
 
+/* As model_find, but of a folder on a hub that is not in the cache only the small files are fetched; left_bytes
+ * is then what its weights have, else untouched. */
+int model_find_description(const char *argument, char **path, uint64_t *left_bytes, struct error *err);
+
 /* As model_find for a known name or a hub id, and a hub is asked what its id means now. */
 int model_pull(const char *name, char **path, struct error *err);
 

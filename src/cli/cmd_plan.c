@@ -150,7 +150,7 @@ static int plan_model(const char *argument, struct plan_options *o, struct error
     struct forecast *f = malloc(sizeof *f);
     struct forecast_ask ask = {.model = argument, .config = &config};
     int rc = f ? read_ask(o, &ask, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
-    if (!rc) rc = model_find(argument, &path, err);
+    if (!rc) rc = model_find_description(argument, &path, &ask.hub_bytes, err);
     if (!rc) rc = plan_source_open(path, o->weight_format, &source, err);
     if (!rc) {
         engine_config_of(&o->engine, source.weights, &config);

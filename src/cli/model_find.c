@@ -43,19 +43,23 @@ static bool looks_like_file(const char *name) {
     return n > 5 && !strchr(name, ':') && !strcmp(name + n - 5, ".gguf");
 }
 
-int model_pull(const char *name, char **path, struct error *err) {
+static int pull(const char *name, const struct hub_options *options, char **path, struct error *err) {
     const struct known_model *m = known_model_find(name);
     struct hub_ref ref;
     if (m) return known_model_pull(m, path, err);
     if (!hub_ref_is(name) || looks_like_file(name)) return not_found(name, err);
-    const struct hub_options options = hub_environment();
     int rc = hub_ref_parse(name, &ref, err);
     if (rc) return rc;
-    rc = hub_pull(&ref, &options, path, err);
+    rc = hub_pull(&ref, options, path, err);
     return rc ? error_prefix(err, "no file or folder here; asked the hub") : 0;
 }
 
-int model_find(const char *argument, char **path, struct error *err) {
+int model_pull(const char *name, char **path, struct error *err) {
+    const struct hub_options options = hub_environment();
+    return pull(name, &options, path, err);
+}
+
+static int find(const char *argument, const struct hub_options *options, char **path, struct error *err) {
     struct stat st;
     struct hub_ref ref;
     if (!stat(argument, &st)) {
@@ -68,5 +72,17 @@ int model_find(const char *argument, char **path, struct error *err) {
         int rc = hub_cached(&ref, path, err);
         if (rc || *path) return rc;
     }
-    return model_pull(argument, path, err);
+    return pull(argument, options, path, err);
+}
+
+int model_find(const char *argument, char **path, struct error *err) {
+    const struct hub_options options = hub_environment();
+    return find(argument, &options, path, err);
+}
+
+int model_find_description(const char *argument, char **path, uint64_t *left_bytes, struct error *err) {
+    struct hub_options options = hub_environment();
+    options.description = true;
+    options.left_bytes = left_bytes;
+    return find(argument, &options, path, err);
 }

@@ -15,6 +15,7 @@
 #include <quire/error.h>
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define HUB_PART_BYTES 97 /* of an id: at most 96 characters on each side */
 #define HUB_NAME_BYTES 256
@@ -28,6 +29,8 @@ struct hub_ref {
 struct hub_options {
     const char *endpoint; /* NULL or "": the public one */
     const char *token;    /* NULL or "": none; sent to the endpoint's host only */
+    bool description;     /* all but weights: a folder's small files. A later pull fetches the rest */
+    uint64_t *left_bytes; /* with description: of the weights that were not fetched; may be NULL */
 };
 
 /* Whether a text has the form of an id, well written or not: something before and after its one '/'. */

@@ -236,14 +236,39 @@ static int finish(const struct pull *p, char **path, struct error *err) {
     return rc;
 }
 
+/* Only what describes the model stays chosen. */
+static int leave_weights(struct pull *p, const struct hub_options *o, struct error *err) {
+    static const char suffix[] = ".safetensors";
+    size_t n = 0;
+    uint64_t left = 0;
+    if (p->choice.gguf)
+        return error_set(err, QUIRE_EUNSUPPORTED,
+                         "%s/%s has GGUF files, which are described by themselves only: quire pull it first",
+                         p->ref->org, p->ref->name);
+    for (size_t i = 0; i < p->choice.n; i++) {
+        const struct hub_file *f = p->choice.files[i];
+        size_t len = strlen(f->path);
+        if (len >= strlen(suffix) && !strcmp(f->path + len - strlen(suffix), suffix))
+            left += f->bytes;
+        else if (strcmp(f->path, "model.safetensors.index.json") != 0)
+            p->choice.files[n++] = f;
+    }
+    p->choice.n = n;
+    if (o->left_bytes) *o->left_bytes = left;
+    return 0;
+}
+
 int hub_pull(const struct hub_ref *ref, const struct hub_options *options, char **path, struct error *err) {
     struct pull p = {.ref = ref, .lock = -1};
     int rc = hub_client_open(options, &p.client, err);
     if (!rc) rc = model_folder(ref, &p.folder, err);
     if (!rc) rc = ask(&p, err);
+    if (!rc && options->description) rc = leave_weights(&p, options, err);
     if (!rc) rc = take_lock(&p, err);
     if (!rc) rc = fetch_all(&p, err);
-    if (!rc) rc = finish(&p, path, err);
+    if (!rc)
+        rc = options->description ? cache_path(path, err, "%s/%s", p.folder, p.repo.commit)
+                                  : finish(&p, path, err);
     if (p.lock >= 0) close(p.lock);
     hub_choice_free(&p.choice);
     hub_list_free(&p.repo);

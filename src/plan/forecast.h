@@ -24,6 +24,7 @@ struct forecast_machine {
 struct forecast_ask {
     const char *model;                 /* as it was named */
     const char *weight_format;         /* of a description of weights that are not there; NULL: they are */
+    uint64_t hub_bytes;                /* of weights on a hub that were not fetched; 0: none */
     const struct quire_config *config; /* weights and limits, as quire_open would get them */
     struct outlook_device device;
     struct forecast_machine machine;

@@ -31,6 +31,7 @@ static void put_model(struct json_out *j, const struct forecast_ask *ask, const 
     json_out_key(j, "model");
     json_out_obj(j);
     put_str(j, "name", ask->model);
+    put_u64(j, "hub_bytes", ask->hub_bytes);
     put_str(j, "weight_format", ask->weight_format);
     put_str(j, "family", s->family);
     put_u64(j, "layers", s->n_layers);

@@ -30,6 +30,11 @@ static void put_model(const struct forecast_ask *ask, const struct forecast *f, 
                    s->experts.n_used, s->experts.n);
     buf_puts(out, "\n          ");
     put_bytes(out, (double)f->tensor_bytes);
+    if (ask->hub_bytes) {
+        buf_puts(out, " (files on the hub: ");
+        put_bytes(out, (double)ask->hub_bytes);
+        buf_putc(out, ')');
+    }
     if (ask->weight_format) buf_printf(out, " as %s", ask->weight_format);
     buf_printf(out, " of tensors, %.2f bits a parameter\n",
                f->n_params ? 8 * (double)f->tensor_bytes / (double)f->n_params : 0.0);

@@ -6,6 +6,7 @@ import pathlib
 import random
 import subprocess
 
+import hf_folder
 import huggingface_hub
 import pytest
 from harness import BINARY, Server, environment, run
@@ -242,3 +243,25 @@ def test_what_is_meant_as_a_file(hub):
 def test_an_error_without_end(hub):
     hub.faults["org/ggufs"] = ["endless"]
     refused(hub, "org/ggufs", "404", "there is none")
+
+
+def test_plan_fetches_no_weights(hub, tmp_path, tiny_model):
+    """Only the small files; what is planned is the folder with its weights, which a later pull completes."""
+    source = hf_folder.write(tmp_path / "source", tiny_model)
+    files = {p.name: p.read_bytes() for p in source.iterdir()}
+    whole = Hub({"org/tiny": files})
+    env = {**hub.env, "HF_ENDPOINT": whole.url + "/"}
+    flags = ("--max-num-seqs", "2", "--max-model-len", "64", "--json")
+    try:
+        done = run("plan", "org/tiny", *flags, env=env)
+        assert done.returncode == 0, done.stderr
+        planned = json.loads(done.stdout)
+        assert planned["model"]["hub_bytes"] == len(files["model.safetensors"])
+        folder = hub.cache / "org" / "tiny" / COMMIT
+        assert (folder / "config.json").exists() and not list(folder.glob("*.safetensors"))
+        assert json.loads(run("plan", source, *flags).stdout)["memory"] == planned["memory"]
+        assert (pull(hub, "org/tiny", HF_ENDPOINT=env["HF_ENDPOINT"]) / "model.safetensors").exists()
+    finally:
+        whole.close()
+    done = run("plan", "org/ggufs", env=hub.env)
+    assert done.returncode == 2 and "quire pull" in done.stderr.strip().splitlines()[-1]
