@@ -15,6 +15,7 @@ size_t load_option_rows(struct option *table, const char *const *without);
 
 int bench_serve_command(int argc, char **argv);
 int bench_compare_command(int argc, char **argv);
+int bench_engine_command(int argc, char **argv);
 int bench_ablation_command(int argc, char **argv);
 
 /* From here on SIGINT, SIGTERM and SIGHUP raise the flag that is returned; a second one ends the process. */

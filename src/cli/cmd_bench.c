@@ -1,12 +1,12 @@
 /* quire bench: the table of benchmarks, and `kernels`: the machine's limits and each kernel's share of them.
  */
 #include "cli/bench.h"
+#include "cli/commands.h"
 
 #include "backend/cpu/cores.h"
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/files.h"
-#include "base/suggest.h"
 #include "bench/kernels.h"
 #include "engine/meminfo.h"
 
@@ -86,38 +86,21 @@ static int bench_kernels_command(int argc, char **argv) {
     return rc ? cli_fail("bench kernels", &err) : EXIT_OK;
 }
 
-static const struct benchmark {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *about;
-} benchmarks[] = {
-    {"kernels", bench_kernels_command, "what this machine can do at most, and every kernel beside it"},
-    {"serve", bench_serve_command, "load on a server of OpenAI's API: latency, throughput, cost"},
-    {"ablation", bench_ablation_command, "what each step of serving gives: a server for each row"},
-    {"compare", bench_compare_command, "measurements of `serve` beside each other"},
+static const struct command benchmarks[] = {
+    {"kernels", bench_kernels_command, "what this machine can do at most, and every kernel beside it",
+     "[options]"},
+    {"engine", bench_engine_command,
+     "prefill and decode of a model in this process, beside the machine's limits", "MODEL [options]"},
+    {"serve", bench_serve_command, "load on a server of OpenAI's API: latency, throughput, cost",
+     "URL [options]"},
+    {"ablation", bench_ablation_command, "what each step of serving gives: a server for each row",
+     "MODEL [options]"},
+    {"compare", bench_compare_command, "measurements beside each other", "A.json B.json ..."},
+    {0},
 };
-#define N_BENCHMARKS (sizeof benchmarks / sizeof *benchmarks)
-
-static int usage(FILE *out) {
-    fprintf(out, "usage: quire bench kernels [options]\n       quire bench serve URL [options]\n"
-                 "       quire bench compare A.json B.json ...\n\n");
-    for (size_t i = 0; i < N_BENCHMARKS; i++)
-        fprintf(out, "  %-8s %s\n", benchmarks[i].name, benchmarks[i].about);
-    fprintf(out, "\nquire bench NAME --help shows the options.\n");
-    return out == stdout ? EXIT_OK : EXIT_USAGE;
-}
 
 int cmd_bench(int argc, char **argv) {
-    if (argc < 2) return usage(stderr);
-    struct suggestion s;
-    suggest_init(&s, argv[1], strlen(argv[1]));
-    for (size_t i = 0; i < N_BENCHMARKS; i++) {
-        if (!strcmp(argv[1], benchmarks[i].name)) return benchmarks[i].run(argc - 1, argv + 1);
-        suggest_offer(&s, benchmarks[i].name);
-    }
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return usage(stdout);
-    fprintf(stderr, "quire bench: there is no benchmark \"%.60s\" (%s %s)\n", argv[1],
-            s.nearest ? "did you mean" : "there are", s.nearest ? s.nearest : "kernels, serve, compare");
-    return EXIT_USAGE;
+    static const struct command_table benchmark_table = {
+        "quire bench", "benchmark", "", NULL, "quire bench NAME --help shows the options.\n", benchmarks};
+    return commands_run(&benchmark_table, argc, argv);
 }

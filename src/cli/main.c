@@ -1,66 +1,44 @@
 /* The table of commands. */
 #include "cli/cli.h"
+#include "cli/commands.h"
 
 #include "base/error.h"
-#include "base/suggest.h"
 
 #include <stdio.h>
 #include <string.h>
 
-struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *about;
-};
-
 static const struct command commands[] = {
-    {"serve", cmd_serve, "serve a model over an OpenAI-compatible API"},
-    {"run", cmd_run, "one answer on the terminal"},
-    {"chat", cmd_chat, "a conversation on the terminal, with a model or a server"},
-    {"pull", cmd_pull, "fetch a model into the cache, by a known name or its id on a hub"},
-    {"inspect", cmd_inspect, "what is in a model file, and whether it is whole"},
-    {"plan", cmd_plan, "what a model needs, before anything is started"},
-    {"bench", cmd_bench, "measure this machine, or any server under load"},
-    {"simulate", cmd_simulate, "what a server would do under a load, in a fraction of the time"},
-    {"tune", cmd_tune, "find the options with which a load gets the most under an SLO"},
-    {"eval", cmd_eval, "measure how good a model's answers are"},
-    {"advise", cmd_advise, "what to change first on a running server"},
+    {"serve", cmd_serve, "serve a model over an OpenAI-compatible API", NULL},
+    {"run", cmd_run, "one answer on the terminal", NULL},
+    {"chat", cmd_chat, "a conversation on the terminal, with a model or a server", NULL},
+    {"pull", cmd_pull, "fetch a model into the cache, by a known name or its id on a hub", NULL},
+    {"inspect", cmd_inspect, "what is in a model file, and whether it is whole", NULL},
+    {"plan", cmd_plan, "what a model needs, before anything is started", NULL},
+    {"bench", cmd_bench, "measure this machine, or any server under load", NULL},
+    {"simulate", cmd_simulate, "what a server would do under a load, in a fraction of the time", NULL},
+    {"tune", cmd_tune, "find the options with which a load gets the most under an SLO", NULL},
+    {"eval", cmd_eval, "measure how good a model's answers are", NULL},
+    {"advise", cmd_advise, "what to change first on a running server", NULL},
+    {0},
 };
-#define N_COMMANDS (sizeof commands / sizeof *commands)
 
-static void usage(FILE *out) {
-    fprintf(out, "quire " QUIRE_VERSION
-                 ": serve large language models from paged KV memory\n\nusage: quire COMMAND ...\n\n");
-    for (size_t i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].about);
-    fprintf(out, "\nquire COMMAND --help shows the options. quire --version prints the version.\n"
-                 "Environment: QUIRE_CACHE (folder of fetched models), HF_ENDPOINT, HF_TOKEN (hub), "
-                 "QUIRE_CPU (ref, avx2, avx512, amx: highest instruction "
-                 "set to use).\n");
-}
+static const struct command_table command_table = {
+    "quire",
+    "command",
+    "quire " QUIRE_VERSION ": serve large language models from paged KV memory\n\n",
+    "COMMAND ...",
+    "quire COMMAND --help shows the options. quire --version prints the version.\n"
+    "Environment: QUIRE_CACHE (folder of fetched models), HF_ENDPOINT, HF_TOKEN (hub), "
+    "QUIRE_CPU (ref, avx2, avx512, amx: highest instruction set to use).\n",
+    commands,
+};
 
 int main(int argc, char **argv) {
-    if (argc < 2) {
-        usage(stderr);
-        return EXIT_USAGE;
-    }
-    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version")) {
+    if (argc > 1 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version"))) {
         puts("quire " QUIRE_VERSION);
         return EXIT_OK;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        usage(stdout);
-        return EXIT_OK;
-    }
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
-    struct suggestion s;
-    suggest_init(&s, argv[1], strlen(argv[1]));
-    for (size_t i = 0; i < N_COMMANDS; i++) suggest_offer(&s, commands[i].name);
-    if (s.nearest)
-        fprintf(stderr, "quire: there is no command \"%.60s\" (did you mean %s?)\n", argv[1], s.nearest);
-    else
-        fprintf(stderr, "quire: there is no command \"%.60s\"; quire --help lists them\n", argv[1]);
-    return EXIT_USAGE;
+    return commands_run(&command_table, argc, argv);
 }
 
 int cli_fail(const char *command, const struct error *err) {

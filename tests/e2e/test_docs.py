@@ -24,7 +24,7 @@ def test_flags_are_current():
     ), "run scripts/update_docs.sh"
 
 
-@pytest.mark.parametrize("command", ["serve", "compare", "ablation"])
+@pytest.mark.parametrize("command", ["serve", "compare", "ablation", "engine"])
 def test_bench_options_are_current(command):
     assert (
         between((DOCS / "bench.md").read_text(), f"bench-{command}")
