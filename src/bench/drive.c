@@ -17,8 +17,10 @@ struct drive {
     struct quire_step_reader reader;
     struct quire_waker waker;
     pthread_mutex_t lock;
-    pthread_cond_t woken;
-    bool awake;               /* the rest is under the lock */
+    pthread_cond_t woken, released;
+    bool holding; /* the engine waits after its first step, so that all sequences of a load begin together.
+                     The rest, too, is under the lock */
+    bool awake;
     struct drive_step *steps; /* [max_steps] */
     size_t n_steps, max_steps, n_lost;
     uint64_t n_rows; /* of all steps */
@@ -27,6 +29,7 @@ struct drive {
 static void read_step(void *ctx, const struct quire_step *step) {
     struct drive *d = ctx;
     pthread_mutex_lock(&d->lock);
+    while (d->holding) pthread_cond_wait(&d->released, &d->lock);
     d->n_rows += step->n_prefill_rows + step->n_decode_rows;
     if (d->n_steps < d->max_steps)
         d->steps[d->n_steps++] = (struct drive_step){*step, clock_us()};
@@ -61,6 +64,7 @@ int drive_create(size_t max_steps, struct drive **out, struct error *err) {
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->woken, &attr);
+    pthread_cond_init(&d->released, NULL);
     pthread_condattr_destroy(&attr);
     *out = d;
     return 0;
@@ -73,6 +77,7 @@ const struct quire_step_reader *drive_reader(const struct drive *d) {
 void drive_free(struct drive *d) {
     if (!d) return;
     pthread_cond_destroy(&d->woken);
+    pthread_cond_destroy(&d->released);
     pthread_mutex_destroy(&d->lock);
     free(d->steps);
     free(d);
@@ -177,6 +182,14 @@ static void begin(struct drive *d) {
     d->n_steps = d->n_lost = 0;
     d->n_rows = 0;
     d->awake = false;
+    d->holding = true;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void release(struct drive *d) {
+    pthread_mutex_lock(&d->lock);
+    d->holding = false;
+    pthread_cond_broadcast(&d->released);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -188,6 +201,7 @@ int drive_run(struct drive *d, struct quire_engine *e, const struct drive_load *
         f.streams && prompt ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory for %zu sequences", l->n_seqs);
     begin(d);
     if (!rc) rc = submit(d, e, l, prompt, &f, err);
+    release(d);
     while (!rc && f.n_left) {
         await(d);
         rc = interrupted && *interrupted ? error_set(err, QUIRE_ECANCELED, "interrupted")

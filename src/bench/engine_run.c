@@ -61,13 +61,14 @@ static void take_shares(struct engine_figures *f, double bytes, double ops, cons
 }
 
 struct engine_figures engine_figures_of(const struct drive_step *steps, size_t n, bool decode, size_t batch,
-                                        const struct engine_costs *c, const struct limit *limits) {
+                                        size_t most, const struct engine_costs *c,
+                                        const struct limit *limits) {
     struct engine_figures f = {0};
     double bytes = 0, ops = 0;
     bool warm = !decode;
     for (size_t i = 0; i < n; i++) {
         const struct quire_step *s = &steps[i].step;
-        if (!counts(s, decode, batch)) continue;
+        if (!counts(s, decode, batch) || (decode && f.steps == most)) continue;
         if (!warm) {
             warm = true;
             continue;
@@ -124,15 +125,15 @@ static void sum_up(struct engine_point *k) {
 /* ---- what the engine can hold ---- */
 
 /* 0, or a negative code with the number that is too much in err. */
-static int check_fit(const struct engine_run *r, size_t batch, size_t context, struct error *err) {
+static int check_fit(const struct engine_run *r, size_t batch, size_t context, size_t tokens,
+                     struct error *err) {
     const struct quire_info *i = quire_info(r->engine);
-    size_t length = context + r->tokens + 2, blocks = r->n_kv_groups * size_div_up(length, i->block_tokens);
+    size_t length = context + tokens + 2, blocks = r->n_kv_groups * size_div_up(length, i->block_tokens);
     if (length > i->max_model_len)
         return error_set(
             err, QUIRE_EINVAL,
             "--context %zu with %zu more tokens is beyond the %zu of --max-model-len: at most %zu", context,
-            r->tokens + 2, i->max_model_len,
-            i->max_model_len > r->tokens + 2 ? i->max_model_len - r->tokens - 2 : 0);
+            tokens + 2, i->max_model_len, i->max_model_len > tokens + 2 ? i->max_model_len - tokens - 2 : 0);
     if (batch > r->max_num_seqs)
         return error_set(err, QUIRE_EINVAL, "--batch %zu is more than --max-num-seqs %zu", batch,
                          r->max_num_seqs);
@@ -153,16 +154,32 @@ static int drive(struct engine_run *r, size_t batch, size_t context, size_t toke
     return drive_run(r->drive, r->engine, &l, r->interrupted, err);
 }
 
-static int keep(struct engine_run *r, struct engine_point *k, struct error *err) {
+/* On a busy machine it can happen that the sequences never are in one step: then there is no figure. */
+static void keep(struct engine_run *r, struct engine_point *k) {
     size_t n;
     const struct drive_step *steps = drive_steps(r->drive, &n);
-    struct engine_figures f = engine_figures_of(steps, n, k->decode, k->batch, &r->costs, r->limits);
-    if (!f.steps)
-        return error_set(err, QUIRE_EINTERNAL, "no step with all %zu sequences was seen in %zu steps",
-                         k->batch, n);
+    struct engine_figures f =
+        engine_figures_of(steps, n, k->decode, k->batch, r->tokens, &r->costs, r->limits);
+    if (!f.steps) return;
     k->repeats[k->n++] = f;
     sum_up(k);
-    return 0;
+}
+
+static size_t steps_seen(const struct engine_run *r, const struct engine_point *k) {
+    size_t n;
+    const struct drive_step *steps = drive_steps(r->drive, &n);
+    return engine_figures_of(steps, n, true, k->batch, r->tokens, &r->costs, NULL).steps;
+}
+
+/* Where a step takes no longer than a submission (a small model), the first sequences end before the last
+ * begin: then with longer answers, as far as they fit. */
+static int drive_decode(struct engine_run *r, struct engine_point *k, uint64_t seed, struct error *err) {
+    struct error ignored;
+    for (size_t more = 0;; more = more ? 4 * more : r->tokens) {
+        int rc = drive(r, k->batch, k->context, r->tokens + more + 2, seed, true, err);
+        if (rc || 2 * steps_seen(r, k) >= r->tokens) return rc;
+        if (check_fit(r, k->batch, k->context, r->tokens + (more ? 4 * more : r->tokens), &ignored)) return 0;
+    }
 }
 
 /* Prompts first; then the same ones, found in the prefix cache (if it is on), so that decoding begins at
@@ -170,10 +187,17 @@ static int keep(struct engine_run *r, struct engine_point *k, struct error *err)
 static int repeat_point(struct engine_run *r, struct engine_point *prefill, struct engine_point *decode,
                         uint64_t seed, struct error *err) {
     int rc = drive(r, prefill->batch, prefill->context, 1, seed, false, err);
-    if (!rc) rc = keep(r, prefill, err);
-    /* without the cache the first sequences decode while the last prompts are computed */
-    if (!rc) rc = drive(r, decode->batch, decode->context, r->tokens + 2, seed, true, err);
-    return rc ? rc : keep(r, decode, err);
+    if (rc) return rc;
+    keep(r, prefill);
+    rc = drive_decode(r, decode, seed, err);
+    if (!rc) keep(r, decode);
+    return rc;
+}
+
+static void leave_out(struct engine_run *r, size_t batch, size_t context, const char *why) {
+    size_t n = strlen(r->note);
+    snprintf(r->note + n, sizeof r->note - n, "%s%zux%zu (%s)",
+             n ? ", " : "left out, batch x context: ", batch, context, why);
 }
 
 static int measure_point(struct engine_run *r, size_t batch, size_t context, struct error *err) {
@@ -191,6 +215,8 @@ static int measure_point(struct engine_run *r, size_t batch, size_t context, str
     if (r->progress) fprintf(r->progress, "\r\033[K");
     if (prefill->n) engine_line(r, prefill, r->out);
     if (decode->n) engine_line(r, decode, r->out);
+    if (!rc && decode->n < r->repeats)
+        leave_out(r, batch, context, "not all were decoded together each time");
     return rc;
 }
 
@@ -201,12 +227,6 @@ static double prefill_rate(const struct engine_run *r) {
     return rate;
 }
 
-static void leave_out(struct engine_run *r, size_t batch, size_t context, const char *why) {
-    size_t n = strlen(r->note);
-    snprintf(r->note + n, sizeof r->note - n, "%s%zux%zu (%s)",
-             n ? ", " : "left out, batch x context: ", batch, context, why);
-}
-
 static int measure(struct engine_run *r, struct error *err) {
     int rc = 0;
     for (size_t c = 0; c < r->n_contexts && !rc; c++)
@@ -215,7 +235,7 @@ static int measure(struct engine_run *r, struct error *err) {
             struct error ignored;
             double rate = prefill_rate(r),
                    takes = rate > 0 ? (double)(batch * context * r->repeats) / rate : 0;
-            if (!r->chosen && check_fit(r, batch, context, &ignored))
+            if (!r->chosen && check_fit(r, batch, context, r->tokens, &ignored))
                 leave_out(r, batch, context, "does not fit");
             else if (!r->chosen && takes > LONGEST_POINT_S)
                 leave_out(r, batch, context, "would take more than a minute");
@@ -232,7 +252,7 @@ int engine_check(const struct engine_run *r, struct error *err) {
                          r->n_batches * r->n_contexts, ENGINE_POINTS_MAX / 2);
     for (size_t c = 0; c < r->n_contexts && r->chosen && !rc; c++)
         for (size_t b = 0; b < r->n_batches && !rc; b++)
-            rc = check_fit(r, (size_t)r->batches[b], (size_t)r->contexts[c], err);
+            rc = check_fit(r, (size_t)r->batches[b], (size_t)r->contexts[c], r->tokens, err);
     return rc;
 }
 

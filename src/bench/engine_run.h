@@ -31,9 +31,10 @@ struct engine_figures {
 };
 
 /* Of the steps of a run that are all prefill, or all decode with `batch` sequences; the first such decode
- * step warms up. Zeros when there are none. limits: measured, or NULL. */
+ * step warms up. At most `most` decode steps count. Zeros when there are none. limits: measured, or NULL. */
 struct engine_figures engine_figures_of(const struct drive_step *steps, size_t n, bool decode, size_t batch,
-                                        const struct engine_costs *costs, const struct limit *limits);
+                                        size_t most, const struct engine_costs *costs,
+                                        const struct limit *limits);
 
 #define ENGINE_REPEATS_MAX 100
 #define ENGINE_POINTS_MAX  128

@@ -50,7 +50,7 @@ static void test_prefill(void **state) {
     struct limit limits[LIMITS] = {0};
     limits[LIMIT_READ_94MB].per_s = 4e9;
     limits[LIMIT_INT8].per_s = 1e12;
-    struct engine_figures f = engine_figures_of(steps, 3, false, 1, &costs, limits);
+    struct engine_figures f = engine_figures_of(steps, 3, false, 1, 9, &costs, limits);
     assert_int_equal(f.tokens, 150);
     assert_int_equal(f.steps, 2);
     assert_true(near(f.seconds, 2e-3) && near(f.tokens_per_s * f.seconds, 150));
@@ -66,20 +66,21 @@ static void test_decode(void **state) {
         decode(4, 44, 900, 2400),                                                       /* warms up */
         decode(4, 48, 400, 2800),   decode(4, 52, 600, 3450), decode(3, 40, 300, 3750), /* one has ended */
     };
-    struct engine_figures f = engine_figures_of(steps, 6, true, 4, &costs, NULL);
+    struct engine_figures f = engine_figures_of(steps, 6, true, 4, 9, &costs, NULL);
     assert_int_equal(f.tokens, 8);
     assert_int_equal(f.steps, 2);
     assert_true(near(f.seconds, 1050e-6) && near(f.tokens_per_s, 8 / 1050e-6));
     assert_true(near(f.outside_share, 1 - 940.0 / 1050));
     assert_true(f.memory_share == 0 && f.arithmetic_share == 0); /* no limits are known */
-    f = engine_figures_of(steps, 6, true, 5, &costs, NULL);
+    f = engine_figures_of(steps, 6, true, 5, 9, &costs, NULL);
     assert_true(f.steps == 0 && f.tokens_per_s == 0);
+    assert_int_equal(engine_figures_of(steps, 6, true, 4, 1, &costs, NULL).tokens, 4);
     /* what a step reads is not known: no share is told */
     struct engine_costs unknown = costs;
     struct limit limits[LIMITS] = {0};
     limits[LIMIT_READ_94MB].per_s = 1;
     unknown.unknown = "why";
-    assert_true(engine_figures_of(steps, 6, true, 4, &unknown, limits).memory_share == 0);
+    assert_true(engine_figures_of(steps, 6, true, 4, 9, &unknown, limits).memory_share == 0);
 }
 
 static void test_memory_limit(void **state) {
