@@ -1,6 +1,7 @@
 #include "plan/forecast.h"
 
 #include "model/spec.h"
+#include "plan/weight_format.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,8 +37,10 @@ static void put_model(const struct forecast_ask *ask, const struct forecast *f, 
         buf_putc(out, ')');
     }
     if (ask->weight_format) buf_printf(out, " as %s", ask->weight_format);
-    buf_printf(out, " of tensors, %.2f bits a parameter\n",
-               f->n_params ? 8 * (double)f->tensor_bytes / (double)f->n_params : 0.0);
+    buf_printf(out, " of tensors, %.2f bits a parameter (16 bits would be %.4g GB, 4 bits %.4g GB)\n",
+               f->n_params ? 8 * (double)f->tensor_bytes / (double)f->n_params : 0.0,
+               weight_format_plain_bytes((double)f->n_params, 16) / 1e9,
+               weight_format_plain_bytes((double)f->n_params, 4) / 1e9);
 }
 
 static void put_machine(const struct forecast *f, struct buf *out) {

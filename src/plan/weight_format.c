@@ -26,14 +26,14 @@ struct weight_format {
 /* The mixtures are those of llama.cpp's llama-quantize, as its documentation and output describe them;
  * tests/data/plan/quantized.json holds what it makes. */
 static const struct weight_format FORMATS[] = {
-    {"f32", TENSOR_F32, TENSOR_F32, FINER_NONE},        {"bf16", TENSOR_BF16, TENSOR_BF16, FINER_NONE},
-    {"f16", TENSOR_F16, TENSOR_F16, FINER_NONE},        {"q8_0", TENSOR_Q8_0, TENSOR_Q8_0, FINER_NONE},
-    {"q6_k", TENSOR_Q6_K, TENSOR_Q6_K, FINER_NONE},     {"q5_k_m", TENSOR_Q5_K, TENSOR_Q6_K, FINER_SPREAD},
-    {"q5_k_s", TENSOR_Q5_K, TENSOR_Q5_K, FINER_NONE},   {"q5_1", TENSOR_Q5_1, TENSOR_Q5_1, FINER_NONE},
-    {"q5_0", TENSOR_Q5_0, TENSOR_Q5_0, FINER_NONE},     {"q4_1", TENSOR_Q4_1, TENSOR_Q4_1, FINER_NONE},
-    {"q4_k_m", TENSOR_Q4_K, TENSOR_Q6_K, FINER_SPREAD}, {"q4_k_s", TENSOR_Q4_K, TENSOR_Q5_K, FINER_FIRST},
-    {"q4_0", TENSOR_Q4_0, TENSOR_Q4_0, FINER_NONE},     {"iq4_nl", TENSOR_IQ4_NL, TENSOR_IQ4_NL, FINER_NONE},
-    {"q3_k_m", TENSOR_Q3_K, TENSOR_Q4_K, FINER_MOST},   {"q3_k_s", TENSOR_Q3_K, TENSOR_Q3_K, FINER_NONE},
+    {"f32", TENSOR_F32, TENSOR_F32, FINER_NONE},          {"bf16", TENSOR_BF16, TENSOR_BF16, FINER_NONE},
+    {"f16", TENSOR_F16, TENSOR_F16, FINER_NONE},          {"q8_0", TENSOR_Q8_0, TENSOR_Q8_0, FINER_NONE},
+    {"q6_k", TENSOR_Q6_K, TENSOR_Q6_K, FINER_NONE},       {"q5_1", TENSOR_Q5_1, TENSOR_Q5_1, FINER_NONE},
+    {"q5_k_m", TENSOR_Q5_K, TENSOR_Q6_K, FINER_SPREAD},   {"q5_k_s", TENSOR_Q5_K, TENSOR_Q5_K, FINER_NONE},
+    {"q5_0", TENSOR_Q5_0, TENSOR_Q5_0, FINER_NONE},       {"q4_1", TENSOR_Q4_1, TENSOR_Q4_1, FINER_NONE},
+    {"q4_k_m", TENSOR_Q4_K, TENSOR_Q6_K, FINER_SPREAD},   {"q4_k_s", TENSOR_Q4_K, TENSOR_Q5_K, FINER_FIRST},
+    {"iq4_nl", TENSOR_IQ4_NL, TENSOR_IQ4_NL, FINER_NONE}, {"q4_0", TENSOR_Q4_0, TENSOR_Q4_0, FINER_NONE},
+    {"q3_k_m", TENSOR_Q3_K, TENSOR_Q4_K, FINER_MOST},     {"q3_k_s", TENSOR_Q3_K, TENSOR_Q3_K, FINER_NONE},
 };
 #define N_FORMATS (sizeof FORMATS / sizeof *FORMATS)
 
