@@ -226,9 +226,9 @@ def test_prompt_statistics_are_private(tiny_model):
             return {k: v for k, v in server.metrics().items() if "prompt_statistics" in str(k) and "flag" not in str(k)}
 
     first, again = ask(7, "--prompt-statistics"), ask(7, "--prompt-statistics")
-    # the key is another one: what can be read depends on it only by where chunks end
+    # the key is another one: what can be read depends on it only by where the first chunks end, of at most 64 tokens
     tokens = ("quire_prompt_statistics_displaced_tokens_total", "field")
-    assert first.pop(tokens) == pytest.approx(again.pop(tokens), rel=0.2)
+    assert all(11 * (300 - 2 * 64) <= counts.pop(tokens) <= 11 * 302 for counts in (first, again))
     assert first == again
     assert first["quire_prompt_statistics_prompts_total"] == 24
     assert first[("quire_prompt_statistics_displaced_prompts_total", "field")] == 11
