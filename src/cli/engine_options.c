@@ -16,8 +16,8 @@ size_t engine_option_rows(struct option *table, size_t at) {
         {"chat-template", OPTION_STRING, ENGINE_OPTION(chat_template), "Model", "FILE", NULL, 0, 0, NULL,
          NULL, "Jinja chat template to use instead of the model's."},
         {"tokenizer", OPTION_STRING, ENGINE_OPTION(tokenizer), "Model", "PATH", NULL, 0, 0, NULL, NULL,
-         "A tokenizer.json or tokenizer.model, or a folder that holds one, to use instead of the model's "
-         "tokenizer."},
+         "A tokenizer.json, tokenizer.model or vocab.txt, or a folder that holds one, to use instead of the "
+         "model's tokenizer."},
         {"tokenizer-pre", OPTION_STRING, ENGINE_OPTION(tokenizer_pre), "Model", "NAME", NULL, 0, 0, NULL,
          NULL, "Pre-tokenizer to use instead of the one the model names, or where it names none."},
         {"generation-config", OPTION_CHOICE, ENGINE_OPTION(generation_config), "Model", "SOURCE", "auto", 0,
