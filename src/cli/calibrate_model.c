@@ -4,11 +4,13 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/size.h"
 #include "engine/meminfo.h"
 #include "load/summary.h"
 #include "model/spec.h"
 #include "sim/calibrate.h"
+#include "weights/weights.h"
 
 #include <quire/stats.h>
 
@@ -182,6 +184,7 @@ static int describe(const struct session_parts *p, const char *argument, struct 
     machine_name(c->machine, sizeof c->machine);
     c->n_threads = info->n_threads;
     c->created_unix_s = (int64_t)time(NULL);
+    c->tensor_bytes = weights_tensor_bytes(p->model.weights);
     c->max_model_len = info->max_model_len;
     c->block_tokens = info->block_tokens;
     c->n_blocks = blocks_of(p, info);
@@ -236,5 +239,18 @@ int calibrate_model(const char *argument, const struct engine_options *given, do
         loaded_model_close(&p.model);
     }
     step_log_close(&p.steps);
+    return rc;
+}
+
+int calibrate_and_save(const char *argument, const struct engine_options *o, double seconds, const char *save,
+                       const volatile int *interrupted, struct calibration *out, struct error *err) {
+    FILE *file = NULL;
+    struct buf text = BUF_INIT;
+    int rc = file_open_result("--save", save, &file, err);
+    if (!rc) rc = calibrate_model(argument, o, seconds, interrupted, out, err);
+    if (!rc) calibration_write(out, &text);
+    if (!rc) rc = file_write_result(file, "--save", save, &text, err);
+    if (file) fclose(file);
+    buf_free(&text);
     return rc;
 }

@@ -45,8 +45,8 @@ int cli_refuse_server_options(const struct options_state *given, struct error *e
  * with progress on standard error. */
 int model_find(const char *argument, char **path, struct error *err);
 
-/* As model_find, but of a folder on a hub that is not in the cache only the small files are fetched; left_bytes
- * is then what its weights have, else untouched. */
+/* As model_find, but of a folder on a hub that is not in the cache only the small files are fetched;
+ * left_bytes is then what its weights have, else untouched. */
 int model_find_description(const char *argument, char **path, uint64_t *left_bytes, struct error *err);
 
 /* As model_find for a known name or a hub id, and a hub is asked what its id means now. */
@@ -86,9 +86,9 @@ void engine_config_of(const struct engine_options *o, const struct weights *w, s
 /* ---- tokenizer_file.c ---- */
 
 /* The tokenizer of a tokenizer.json, tokenizer.model (SentencePiece) or vocab.txt (BERT's WordPiece), or of a
- * folder that holds one, looked for in this order; tokenizer_config.json and special_tokens_map.json are read beside it. Refused when
- * it has more tokens than the model has rows, unless those are special tokens. option: what named it, for
- * messages, or NULL. */
+ * folder that holds one, looked for in this order; tokenizer_config.json and special_tokens_map.json are read
+ * beside it. Refused when it has more tokens than the model has rows, unless those are special tokens.
+ * option: what named it, for messages, or NULL. */
 int tokenizer_file_open(const char *option, const char *path, const struct weights *w, struct tokenizer **out,
                         struct error *err);
 
@@ -131,6 +131,9 @@ struct calibration;
  */
 int calibrate_model(const char *argument, const struct engine_options *o, double seconds,
                     const volatile int *interrupted, struct calibration *out, struct error *err);
+/* And keeps it in the file that --save names, which is opened first; NULL: nowhere. */
+int calibrate_and_save(const char *argument, const struct engine_options *o, double seconds, const char *save,
+                       const volatile int *interrupted, struct calibration *out, struct error *err);
 
 /* ---- model_folder.c: what stands beside the tensors in a folder of Hugging Face ---- */
 

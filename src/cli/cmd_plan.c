@@ -1,5 +1,7 @@
 /* quire plan MODEL: what a model needs, before anything is started. */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/plan_player.h"
 
 #include "base/error.h"
 #include "load/summary.h"
@@ -15,8 +17,9 @@ struct plan_options {
     struct engine_options engine;
     int64_t concurrency, context, device_memory, input, output;
     const char *weight_format, *machine, *device, *slo, *price;
-    double rate;
-    bool json;
+    const char *calibration, *save, *check;
+    double rate, calibrate_s;
+    bool json, calibrate;
 };
 
 #define AT(member) offsetof(struct plan_options, member)
@@ -52,6 +55,18 @@ static const struct option own_rows[] = {
      "to it."},
     {"price", OPTION_STRING, AT(price), "Speed and cost", "P/h", NULL, 0, 0, NULL, NULL,
      "Price of the machine for an hour, like 2.00/h; gives the cost of a million tokens."},
+    {"calibration", OPTION_STRING, AT(calibration), "Speed of this machine", "FILE", NULL, 0, 0, NULL, NULL,
+     "Forecast with the step times in this file of `quire simulate MODEL --save FILE` (or of --save here)."},
+    {"calibrate", OPTION_BOOL, AT(calibrate), "Speed of this machine", NULL, "false", 0, 0, NULL, NULL,
+     "Measure the step times now; the weights have to be there."},
+    {"calibrate-seconds", OPTION_FLOAT, AT(calibrate_s), "Speed of this machine", "SECONDS", "45", 1, 3600,
+     NULL, NULL, "How long --calibrate measures the model's steps; the API around them takes about 15 more."},
+    {"save", OPTION_STRING, AT(save), "Speed of this machine", "FILE", NULL, 0, 0, NULL, NULL,
+     "Keep what --calibrate has measured, for --calibration later."},
+    {"check", OPTION_STRING, AT(check), "Speed of this machine", "FILE", NULL, 0, 0, NULL, NULL,
+     "A report of `quire bench serve --json` of the same streams and lengths: what was measured beside what "
+     "is "
+     "forecast."},
     {"json", OPTION_BOOL, AT(json), "Output", NULL, "false", 0, 0, NULL, NULL,
      "As JSON; docs/plan.md says what the fields are."},
     {0},
@@ -121,6 +136,10 @@ static int read_slo(const char *text, struct forecast_ask *ask, struct error *er
     return rc;
 }
 
+static bool wants_player(const struct plan_options *o) {
+    return o->calibrate || o->calibration;
+}
+
 static int read_ask(struct plan_options *o, struct forecast_ask *ask, struct error *err) {
     ask->n_input = (size_t)o->input;
     ask->n_output = (size_t)o->output;
@@ -134,28 +153,82 @@ static int read_ask(struct plan_options *o, struct forecast_ask *ask, struct err
     int rc = o->slo ? read_slo(o->slo, ask, err) : 0;
     if (!rc && o->price) rc = price_parse(o->price, &ask->price_per_hour, err);
     if (!rc) rc = read_device(o, ask, err);
-    if (!rc && !(ask->machine.read_per_s > 0) && (o->slo || o->price || o->rate > 0))
-        rc = error_set(
-            err, QUIRE_EINVAL,
-            "--slo, --rate and --price need a --device whose speed is known; this machine's is measured by "
-            "`quire bench serve`");
+    if (!rc && !(ask->machine.read_per_s > 0) && !wants_player(o) && (o->slo || o->price || o->rate > 0))
+        rc = error_set(err, QUIRE_EINVAL,
+                       "--slo, --rate and --price need a --device whose speed is known, or for this machine "
+                       "--calibrate or "
+                       "--calibration FILE");
     return rc;
 }
 
-static int plan_model(const char *argument, struct plan_options *o, struct error *err) {
+/* ---- this machine's speed ---- */
+
+static int check_calibration(const struct plan_options *o, const struct options_state *given,
+                             struct error *err) {
+    if (o->calibration && o->calibrate)
+        return error_set(err, QUIRE_EINVAL,
+                         "--calibration %.200s is there, so --calibrate is not needed: one of them",
+                         o->calibration);
+    if (wants_player(o) && o->device)
+        return error_set(err, QUIRE_EINVAL, "--%s is of this machine, and --device %.60s is planned",
+                         o->calibrate ? "calibrate" : "calibration", o->device);
+    if (o->check && !wants_player(o))
+        return error_set(err, QUIRE_EINVAL,
+                         "--check needs a forecast of this machine: --calibration FILE or --calibrate");
+    if (!o->calibrate && (o->save || options_given(given, "calibrate-seconds")))
+        return error_set(err, QUIRE_EINVAL, "--%s is for --calibrate",
+                         o->save ? "save" : "calibrate-seconds");
+    return 0;
+}
+
+static int open_player(const char *argument, const struct plan_options *o, const struct plan_source *source,
+                       struct forecast_ask *ask, struct plan_player *p, struct error *err) {
+    if (!wants_player(o)) return 0;
+    const volatile int *interrupted = bench_catch_interrupts();
+    if (o->calibrate && source->format)
+        return error_set(
+            err, QUIRE_EINVAL,
+            "--calibrate measures weights that are there; planned is a description of them as %s",
+            source->format);
+    int rc = o->calibrate ? calibrate_and_save(argument, &o->engine, o->calibrate_s, o->save, interrupted,
+                                               &p->cal, err)
+                          : calibration_read("--calibration", o->calibration, &p->cal, err);
+    if (rc) return rc;
+    plan_player_init(p, o->calibration, ask, o->slo, interrupted);
+    ask->player = &p->player;
+    ask->machine = (struct forecast_machine){.label = p->cal.machine, .measured = true};
+    return 0;
+}
+
+static int check_forecast(const struct plan_options *o, struct plan_player *p, struct forecast *f,
+                          struct error *err) {
+    if (!o->check || f->refusal.code) return 0; /* what does not fit is told instead */
+    if (!f->speed.known)
+        return error_set(err, QUIRE_EINVAL,
+                         "--check: nothing is forecast, since no stream of %zu + %zu tokens fits",
+                         p->ask->n_input, p->ask->n_output);
+    return plan_player_check(p, o->check, f, err);
+}
+
+static int plan_model(const char *argument, struct plan_options *o, const struct options_state *given,
+                      struct error *err) {
     char *path = NULL;
     struct plan_source source = {0};
     struct quire_config config;
     struct buf out = BUF_INIT;
     struct forecast *f = malloc(sizeof *f);
+    struct plan_player player = {0};
     struct forecast_ask ask = {.model = argument, .config = &config};
-    int rc = f ? read_ask(o, &ask, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
+    int rc = f ? check_calibration(o, given, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
+    if (!rc) rc = read_ask(o, &ask, err);
     if (!rc) rc = model_find_description(argument, &path, &ask.hub_bytes, err);
     if (!rc) rc = plan_source_open(path, o->weight_format, &source, err);
+    if (!rc) rc = open_player(argument, o, &source, &ask, &player, err);
     if (!rc) {
         engine_config_of(&o->engine, source.weights, &config);
         ask.weight_format = source.format;
         rc = forecast_make(&ask, f, err);
+        if (!rc) rc = check_forecast(o, &player, f, err);
         if (!rc) {
             if (o->json)
                 forecast_json(&ask, f, &out);
@@ -173,7 +246,8 @@ static int plan_model(const char *argument, struct plan_options *o, struct error
 }
 
 int cmd_plan(int argc, char **argv) {
-    struct plan_options o = {.engine = {.policy = "fcfs", .baseline_static = "none"}};
+    struct plan_options o = {
+        .engine = {.policy = "fcfs", .baseline_static = "none", .generation_config = "auto"}};
     struct option table[ENGINE_OPTION_ROWS + VECTOR_OPTION_ROWS + N_OWN_ROWS] = {0};
     struct options_state *state = NULL;
     struct error err = {0};
@@ -186,7 +260,7 @@ int cmd_plan(int argc, char **argv) {
     if (rc >= 0) return rc;
     if (o.concurrency && !options_given(state, "max-num-seqs")) o.engine.max_num_seqs = o.concurrency;
     rc = n_args == 1
-             ? plan_model(argv[1], &o, &err)
+             ? plan_model(argv[1], &o, state, &err)
              : error_set(&err, QUIRE_EINVAL,
                          n_args ? "one model is planned at a time, \"%.60s\" is one too many"
                                 : "no model given: quire plan MODEL, for example quire plan smollm2%s",

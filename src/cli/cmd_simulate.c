@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/files.h"
 #include "base/size.h"
 #include "load/compare.h"
 #include "load/length.h"
@@ -111,21 +110,13 @@ static bool is_calibration(const char *argument) {
 
 static int get_calibration(const char *argument, const struct simulate_options *o,
                            const struct options_state *given, struct calibration *c, struct error *err) {
-    FILE *file = NULL;
-    struct buf text = BUF_INIT;
     for (const char *const *name = calibrated; is_calibration(argument) && *name; name++)
         if (options_given(given, *name))
             return error_set(err, QUIRE_EINVAL,
                              "--%s is for calibrating a model; %.200s is a calibration that has been made",
                              *name, argument);
     if (is_calibration(argument)) return calibration_read(NULL, argument, c, err);
-    int rc = file_open_result("--save", o->save, &file, err);
-    if (!rc) rc = calibrate_model(argument, &o->engine, o->calibrate_s, &interrupted, c, err);
-    if (!rc) calibration_write(c, &text);
-    if (!rc) rc = file_write_result(file, "--save", o->save, &text, err);
-    if (file) fclose(file);
-    buf_free(&text);
-    return rc;
+    return calibrate_and_save(argument, &o->engine, o->calibrate_s, o->save, &interrupted, c, err);
 }
 
 /* ---- what is printed ---- */

@@ -104,8 +104,8 @@ int forecast_make(const struct forecast_ask *ask, struct forecast *out, struct e
     count_sequences(ask, out);
     if (out->refusal.code || (ask->concurrency && !out->all_fit))
         knobs_advise(ask, out, ask->concurrency ? ask->concurrency : 1);
-    speed_make(ask, out);
-    return knobs_make(ask, out, err);
+    rc = speed_make(ask, out, err);
+    return rc ? rc : knobs_make(ask, out, err);
 }
 
 int forecast_refuse(const struct forecast_ask *ask, const struct forecast *f, struct error *err) {

@@ -21,6 +21,20 @@ struct forecast_machine {
     bool measured;
 };
 
+struct forecast;
+struct forecast_speed;
+
+/* Stands in for the roofline: plays n streams of requests through on a machine that has been measured. */
+struct forecast_player {
+    /* Fills streams, times and rates, and within_slo; f has all but speed, advice and knobs. */
+    int (*play)(void *ctx, const struct forecast *f, size_t n, struct forecast_speed *out, struct error *err);
+    void *ctx;
+    /* what was measured, and how well the step times that were fitted to it agree, at worst of all regions */
+    const char *source, *model, *cpu_path; /* source: a file; NULL: just now */
+    size_t n_threads, n_steps;
+    double median_error, p95_error;
+};
+
 struct forecast_ask {
     const char *model;                 /* as it was named */
     const char *weight_format;         /* of a description of weights that are not there; NULL: they are */
@@ -28,9 +42,10 @@ struct forecast_ask {
     const struct quire_config *config; /* weights and limits, as quire_open would get them */
     struct outlook_device device;
     struct forecast_machine machine;
-    size_t n_input, n_output;      /* tokens of a request, for speed and cost */
-    double slo_ttft_s, slo_tpot_s; /* 0: none */
-    double rate, price_per_hour;   /* requests a second; 0: not asked for */
+    const struct forecast_player *player; /* NULL: the roofline, if the machine's speed is known */
+    size_t n_input, n_output;             /* tokens of a request, for speed and cost */
+    double slo_ttft_s, slo_tpot_s;        /* 0: none */
+    double rate, price_per_hour;          /* requests a second; 0: not asked for */
     size_t concurrency; /* sequences at once; 0: max_num_seqs, and that all have KV is not asked for */
 };
 
@@ -63,10 +78,19 @@ struct forecast_advice {
 struct forecast_speed {
     bool known, within_slo; /* within_slo: so many streams are (as many as fit, or fewer) */
     size_t streams;
-    double ttft_s, tpot_s, requests_per_s, output_per_s, total_per_s;
-    double replicas;                /* for the rate; 0: not asked for */
-    double cost_output, cost_total; /* of a million tokens; 0: no price */
+    double ttft_s, tpot_s, requests_per_s, output_per_s, total_per_s; /* played: medians */
+    double ttft_p95_s, tpot_p95_s;                                    /* 0: not known */
+    double replicas;                                                  /* for the rate; 0: not asked for */
+    double cost_output, cost_total;                                   /* of a million tokens; 0: no price */
 };
+
+/* A figure beside a measurement of the same load. */
+struct forecast_check {
+    const char *name, *unit;
+    double measured, expected;
+    double error; /* expected / measured - 1; NaN when 0 was measured */
+};
+#define FORECAST_MAX_CHECKS 16
 
 struct forecast {
     struct outlook o;
@@ -85,6 +109,9 @@ struct forecast {
     struct forecast_knob knobs[FORECAST_MAX_KNOBS];
     size_t n_knobs;
     struct forecast_speed speed;
+    const char *checked; /* the report that the checks are from; NULL: none */
+    struct forecast_check checks[FORECAST_MAX_CHECKS];
+    size_t n_checks;
     struct forecast_advice advice; /* n 0: all fits */
 };
 

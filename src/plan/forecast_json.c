@@ -112,6 +112,39 @@ static void put_fit(struct json_out *j, const struct forecast *f) {
     json_out_obj_end(j);
 }
 
+static void put_known(struct json_out *j, const char *key, double v) {
+    json_out_key(j, key);
+    if (v > 0)
+        json_out_f64(j, v);
+    else
+        json_out_null(j);
+}
+
+/* Where the forecast comes from: a calibration or published figures; the other's fields are null. */
+static void put_source(struct json_out *j, const struct forecast_ask *ask) {
+    const struct forecast_machine *m = &ask->machine;
+    const struct forecast_player *p = ask->player;
+    put_str(j, "source", p ? "calibration" : "roofline");
+    put_known(j, "read_bytes_per_s", m->read_per_s);
+    put_known(j, "ops_per_s", m->ops_per_s);
+    put_known(j, "read_share", m->read_share);
+    put_known(j, "ops_share", m->ops_share);
+    json_out_key(j, "calibration");
+    if (!p) {
+        json_out_null(j);
+        return;
+    }
+    json_out_obj(j);
+    put_str(j, "file", p->source);
+    put_str(j, "model", p->model);
+    put_str(j, "cpu_path", p->cpu_path);
+    put_u64(j, "threads", p->n_threads);
+    put_u64(j, "fit_steps", p->n_steps);
+    put_f64(j, "fit_median_error", p->median_error);
+    put_f64(j, "fit_p95_error", p->p95_error);
+    json_out_obj_end(j);
+}
+
 /* null where nothing is known of the machine's speed. */
 static void put_speed(struct json_out *j, const struct forecast_ask *ask, const struct forecast *f) {
     const struct forecast_speed *s = &f->speed;
@@ -123,15 +156,14 @@ static void put_speed(struct json_out *j, const struct forecast_ask *ask, const 
     json_out_obj(j);
     put_str(j, "machine", ask->machine.label);
     put_bool(j, "measured", ask->machine.measured);
-    put_f64(j, "read_bytes_per_s", ask->machine.read_per_s);
-    put_f64(j, "ops_per_s", ask->machine.ops_per_s);
-    put_f64(j, "read_share", ask->machine.read_share);
-    put_f64(j, "ops_share", ask->machine.ops_share);
+    put_source(j, ask);
     put_u64(j, "streams", s->streams);
     put_u64(j, "input_tokens", ask->n_input);
     put_u64(j, "output_tokens", ask->n_output);
     put_f64(j, "ttft_ms", s->ttft_s * 1e3);
     put_f64(j, "tpot_ms", s->tpot_s * 1e3);
+    put_known(j, "ttft_p95_ms", s->ttft_p95_s * 1e3);
+    put_known(j, "tpot_p95_ms", s->tpot_p95_s * 1e3);
     put_f64(j, "output_tokens_per_s", s->output_per_s);
     put_f64(j, "total_tokens_per_s", s->total_per_s);
     put_f64(j, "requests_per_s", s->requests_per_s);
@@ -139,6 +171,31 @@ static void put_speed(struct json_out *j, const struct forecast_ask *ask, const 
     put_f64(j, "replicas", s->replicas);
     put_f64(j, "cost_per_1m_output", s->cost_output);
     put_f64(j, "cost_per_1m_total", s->cost_total);
+    json_out_obj_end(j);
+}
+
+/* null without --check. */
+static void put_checks(struct json_out *j, const struct forecast *f) {
+    json_out_key(j, "check");
+    if (!f->checked) {
+        json_out_null(j);
+        return;
+    }
+    json_out_obj(j);
+    put_str(j, "report", f->checked);
+    json_out_key(j, "figures");
+    json_out_arr(j);
+    for (size_t i = 0; i < f->n_checks; i++) {
+        const struct forecast_check *c = &f->checks[i];
+        json_out_obj(j);
+        put_str(j, "name", c->name);
+        put_str(j, "unit", c->unit);
+        put_f64(j, "measured", c->measured);
+        put_f64(j, "expected", c->expected);
+        put_f64(j, "error", c->error);
+        json_out_obj_end(j);
+    }
+    json_out_arr_end(j);
     json_out_obj_end(j);
 }
 
@@ -188,6 +245,7 @@ void forecast_json(const struct forecast_ask *ask, const struct forecast *f, str
     put_fit(&j, f);
     put_advice(&j, f);
     put_speed(&j, ask, f);
+    put_checks(&j, f);
     put_knobs(&j, f);
     json_out_obj_end(&j);
     buf_putc(out, '\n');

@@ -111,21 +111,60 @@ static void put_fit(const struct forecast *f, struct buf *out) {
         buf_printf(out, "; %zu of no length\n", f->concurrency);
 }
 
+static void put_player(const struct forecast_player *p, const char *label, struct buf *out) {
+    buf_printf(
+        out,
+        "\nexpected  of this machine, %s (simulated with step times measured %s%s: %s, %s, %zu threads)\n",
+        label, p->source ? "in " : "now", p->source ? p->source : "", p->model, p->cpu_path, p->n_threads);
+    if (p->n_steps)
+        buf_printf(
+            out, "          fit of %zu steps: error at most %.1f %% (P50), %.1f %% (P95) of a kind of step\n",
+            p->n_steps, 100 * p->median_error, 100 * p->p95_error);
+    else
+        buf_puts(out, "          the calibration does not tell how well its step times fit\n");
+}
+
+static void put_checks(const struct forecast *f, struct buf *out) {
+    if (!f->checked) return;
+    buf_printf(out, "\nbeside %s\n  %-14s %12s %12s %9s\n", f->checked, "", "measured", "expected", "error");
+    for (size_t i = 0; i < f->n_checks; i++) {
+        const struct forecast_check *c = &f->checks[i];
+        buf_printf(out, "  %-14s %12.2f %12.2f", c->name, c->measured, c->expected);
+        if (isfinite(c->error))
+            buf_printf(out, " %+8.1f %% (%s)\n", 100 * c->error, c->unit);
+        else
+            buf_printf(out, " %9s   (%s)\n", "", c->unit);
+    }
+}
+
 static void put_speed(const struct forecast_ask *ask, const struct forecast *f, struct buf *out) {
     const struct forecast_speed *s = &f->speed;
     const struct forecast_machine *m = &ask->machine;
-    if (!s->known) return;
-    buf_printf(out,
-               "\nexpected  of %s (%s: reads %.0f GB/s, %.1f T operations/s; %.0f %% and %.0f %% of that are "
-               "counted on)\n",
-               m->label ? m->label : "this machine", m->measured ? "measured" : "published",
-               m->read_per_s / 1e9, m->ops_per_s / 1e12, 100 * m->read_share, 100 * m->ops_share);
+    if (!s->known) {
+        if (!m->label && !ask->player && !f->refusal.code && !f->o.spec.encoder && !f->o.pooling)
+            buf_puts(out,
+                     "\nexpected  not known of this machine until it is measured: --calibrate (a minute), or "
+                     "--calibration FILE of `quire simulate MODEL --save FILE`\n");
+        return;
+    }
+    if (ask->player)
+        put_player(ask->player, m->label, out);
+    else
+        buf_printf(
+            out,
+            "\nexpected  of %s (%s: reads %.0f GB/s, %.1f T operations/s; %.0f %% and %.0f %% of that are "
+            "counted on)\n",
+            m->label ? m->label : "this machine", m->measured ? "measured" : "published", m->read_per_s / 1e9,
+            m->ops_per_s / 1e12, 100 * m->read_share, 100 * m->ops_share);
     buf_printf(
         out,
         "          %zu streams of %zu + %zu tokens: TTFT %.3g ms, TPOT %.3g ms, %.4g tokens/s made, %.4g in "
         "all, %.3g requests/s\n",
         s->streams, ask->n_input, ask->n_output, s->ttft_s * 1e3, s->tpot_s * 1e3, s->output_per_s,
         s->total_per_s, s->requests_per_s);
+    if (s->ttft_p95_s > 0)
+        buf_printf(out, "          P95: TTFT %.3g ms, TPOT %.3g ms\n", s->ttft_p95_s * 1e3,
+                   s->tpot_p95_s * 1e3);
     if (ask->slo_ttft_s > 0 || ask->slo_tpot_s > 0)
         buf_printf(out, "          %s\n",
                    s->within_slo ? "within the SLO; more streams would not be, or do not fit"
@@ -136,6 +175,7 @@ static void put_speed(const struct forecast_ask *ask, const struct forecast *f, 
     if (s->cost_output > 0)
         buf_printf(out, "          at %g/h: %.4g for 1M tokens made, %.4g for 1M tokens in all\n",
                    ask->price_per_hour, s->cost_output, s->cost_total);
+    put_checks(f, out);
 }
 
 static void put_knobs(const struct forecast *f, struct buf *out) {

@@ -1,5 +1,6 @@
 #include "plan/speed.h"
 
+#include "base/error.h"
 #include "base/size.h"
 
 #include <math.h>
@@ -59,7 +60,6 @@ static void closed_loop(const struct forecast_ask *ask, const struct forecast *f
                         struct forecast_speed *s) {
     double step = decode_s(ask, f, n), prompt = prefill_s(ask, f), output = (double)ask->n_output;
     double life = output * step + n * prompt;
-    s->streams = (size_t)n;
     s->ttft_s = prompt + step;
     s->tpot_s = step + (n - 1) * prompt / output;
     s->requests_per_s = n / life;
@@ -72,19 +72,53 @@ static bool within(const struct forecast_ask *ask, const struct forecast_speed *
            (!(ask->slo_tpot_s > 0) || s->tpot_s <= ask->slo_tpot_s);
 }
 
-void speed_make(const struct forecast_ask *ask, struct forecast *f) {
+static int expect(const struct forecast_ask *ask, const struct forecast *f, size_t n,
+                  struct forecast_speed *s, struct error *err) {
+    *s = (struct forecast_speed){.streams = n};
+    if (ask->player) return ask->player->play(ask->player->ctx, f, n, s, err);
+    closed_loop(ask, f, (double)n, s);
+    s->within_slo = within(ask, s);
+    return 0;
+}
+
+/* The most streams within the SLO, of at most `most`; one where even that is not. */
+static int find_streams(const struct forecast_ask *ask, const struct forecast *f, size_t most,
+                        struct forecast_speed *s, struct error *err) {
+    size_t low = 1, high = most;
+    int rc = expect(ask, f, most, s, err);
+    if (rc || s->within_slo || most == 1) return rc;
+    rc = expect(ask, f, 1, s, err);
+    while (!rc && s->within_slo && high - low > 1) { /* low is within, and in *s; high is not */
+        size_t mid = low + (high - low) / 2;
+        struct forecast_speed v;
+        rc = expect(ask, f, mid, &v, err);
+        if (rc || !v.within_slo) {
+            high = mid;
+            continue;
+        }
+        low = mid;
+        *s = v;
+    }
+    return rc;
+}
+
+int speed_make(const struct forecast_ask *ask, struct forecast *f, struct error *err) {
     struct forecast_speed *s = &f->speed;
     *s = (struct forecast_speed){0};
-    if (!(ask->machine.read_per_s > 0) || f->refusal.code || f->o.spec.encoder) return;
+    bool vectors = f->o.spec.encoder || f->o.pooling;
+    if (ask->player && vectors)
+        return error_set(err, QUIRE_EUNSUPPORTED,
+                         "%.200s makes vectors; --calibration and --calibrate are for text", ask->model);
+    if ((!ask->player && !(ask->machine.read_per_s > 0)) || f->refusal.code || f->o.spec.encoder) return 0;
     size_t blocks = outlook_blocks(&f->o, size_min(ask->n_input + ask->n_output, f->o.max_model_len));
     size_t most = size_min(f->concurrency, f->o.n_blocks / size_max(blocks, 1));
-    s->known = most > 0;
-    if (!most) return;
-    closed_loop(ask, f, (double)most, s);
-    for (size_t n = most; n > 1 && !within(ask, s); n--) closed_loop(ask, f, (double)(n - 1), s);
-    s->within_slo = within(ask, s);
+    if (!most) return 0;
+    int rc = find_streams(ask, f, most, s, err);
+    if (rc) return rc;
+    s->known = true;
     if (ask->rate > 0) s->replicas = ceil(ask->rate / s->requests_per_s - 1e-9);
-    if (!(ask->price_per_hour > 0)) return;
+    if (!(ask->price_per_hour > 0)) return 0;
     s->cost_output = ask->price_per_hour / 3600 / s->output_per_s * 1e6;
     s->cost_total = ask->price_per_hour / 3600 / s->total_per_s * 1e6;
+    return 0;
 }

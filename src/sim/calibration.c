@@ -33,6 +33,8 @@ static const struct field counts[] = {
     COUNT(n_threads, 1, 65536),    COUNT(max_model_len, 2, MOST_TOKENS), COUNT(n_groups, 1, BATCH_MAX_GROUPS),
     COUNT(block_tokens, 1, 65536), COUNT(n_blocks, 1, 2147483647),       COUNT(kv_bytes_per_token, 1, 1e12),
     COUNT(chat_tokens, 0, 100000)};
+/* Those that a file may lack: 0. */
+static const struct field optional[] = {COUNT(tensor_bytes, 0, 9e15)};
 static const struct field numbers[] = {COUNT(startup_s, 0, 1e6), COUNT(request_us, 0, 1e9),
                                        COUNT(prompt_token_us, 0, 1e9), COUNT(row_us, 0, 1e9)};
 #define N(a) (sizeof(a) / sizeof *(a))
@@ -86,6 +88,10 @@ void calibration_write(const struct calibration *c, struct buf *out) {
     for (size_t i = 0; i < N(counts); i++) {
         json_out_key(&j, counts[i].name);
         json_out_u64(&j, *(const size_t *)(const void *)(base + counts[i].offset));
+    }
+    for (size_t i = 0; i < N(optional); i++) {
+        json_out_key(&j, optional[i].name);
+        json_out_u64(&j, *(const size_t *)(const void *)(base + optional[i].offset));
     }
     for (size_t i = 0; i < N(numbers); i++)
         put_number(&j, numbers[i].name, *(const double *)(const void *)(base + numbers[i].offset));
@@ -168,6 +174,10 @@ static void get_all(struct reader *r, struct calibration *c) {
     for (size_t i = 0; i < N(counts); i++)
         *(size_t *)(void *)(base + counts[i].offset) =
             (size_t)get_number(r, r->root, counts[i].name, counts[i].min, counts[i].max);
+    for (size_t i = 0; i < N(optional); i++)
+        if (json_object_get(r->root, optional[i].name))
+            *(size_t *)(void *)(base + optional[i].offset) =
+                (size_t)get_number(r, r->root, optional[i].name, optional[i].min, optional[i].max);
     for (size_t i = 0; i < N(numbers); i++)
         *(double *)(void *)(base + numbers[i].offset) =
             get_number(r, r->root, numbers[i].name, numbers[i].min, numbers[i].max);

@@ -16,6 +16,7 @@ struct calibration {
     char model[256], numerics_id[65], family[32], dtype[16], cpu_path[16], machine[96];
     size_t n_threads;
     int64_t created_unix_s;
+    size_t tensor_bytes; /* of the model's files; 0: not told */
     /* the model and its memory */
     size_t max_model_len, n_groups, window[BATCH_MAX_GROUPS];
     size_t block_tokens, n_blocks; /* KV that the memory had room for, or as much as could be in use */

@@ -5,6 +5,7 @@
 #include "load/report.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 
 static const char *const shown[] = {"output",   "total",    "requests", "TTFT P50", "TTFT P95",
@@ -16,23 +17,31 @@ static const struct compared_metric *metric_named(const char *name) {
     return m;
 }
 
-static void compare_point(const char *title, const json_t *real, const json_t *simulated, FILE *out) {
-    fprintf(out, "\n%s\n  %-14s %12s %12s %9s\n", title, "", "measured", "simulated", "error");
+struct visitor {
+    void (*row)(void *ctx, const struct sim_row *row);
+    void *ctx;
+};
+
+static void compare_point(const char *title, const json_t *real, const json_t *simulated,
+                          const struct visitor *v) {
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
         const struct compared_metric *m = metric_named(shown[i]);
         double a, b;
         if (!metric_value(json_object_get(real, "summary"), m, &a) ||
             !metric_value(json_object_get(simulated, "summary"), m, &b))
             continue;
-        fprintf(out, "  %-14s %12.2f %12.2f", m->name, a * m->factor, b * m->factor);
-        if (a != 0)
-            fprintf(out, " %+8.1f %% (%s)\n", 100 * (b / a - 1), m->unit);
-        else
-            fprintf(out, " %9s   (%s)\n", "", m->unit);
+        v->row(v->ctx, &(struct sim_row){.title = title,
+                                         .name = m->name,
+                                         .unit = m->unit,
+                                         .measured = a * m->factor,
+                                         .simulated = b * m->factor,
+                                         .error = a != 0 ? b / a - 1 : NAN});
     }
 }
 
-int sim_compare(const struct plan *simulated, const char *path, FILE *out, struct error *err) {
+int sim_compare_rows(const struct plan *simulated, const char *path,
+                     void (*row)(void *ctx, const struct sim_row *row), void *ctx, struct error *err) {
+    struct visitor v = {row, ctx};
     struct measurement m;
     struct buf text = BUF_INIT;
     size_t i, n_found = 0;
@@ -46,12 +55,11 @@ int sim_compare(const struct plan *simulated, const char *path, FILE *out, struc
         json_decref(m.root);
         return error_set(err, QUIRE_ENOMEM, "out of memory for a comparison");
     }
-    fprintf(out, "\nsimulated beside %s\n", path);
     json_array_foreach(json_object_get(root, "points"), i, point) {
         const char *title = json_string_value(json_object_get(point, "title"));
         const json_t *real = title ? measurement_point(&m, title) : NULL;
         if (!real) continue;
-        compare_point(title, real, point, out);
+        compare_point(title, real, point, &v);
         n_found++;
     }
     json_decref(root);
@@ -61,4 +69,30 @@ int sim_compare(const struct plan *simulated, const char *path, FILE *out, struc
         err, QUIRE_ENOTFOUND,
         "%.200s has none of the points that were simulated: give the options that it was measured with",
         path);
+}
+
+/* ---- as text ---- */
+
+struct printer {
+    const char *path;
+    FILE *out;
+    char title[80]; /* of the last row; empty: there was none */
+};
+
+static void print_row(void *ctx, const struct sim_row *r) {
+    struct printer *p = ctx;
+    if (!*p->title) fprintf(p->out, "\nsimulated beside %s\n", p->path);
+    if (strcmp(p->title, r->title))
+        fprintf(p->out, "\n%s\n  %-14s %12s %12s %9s\n", r->title, "", "measured", "simulated", "error");
+    snprintf(p->title, sizeof p->title, "%s", r->title);
+    fprintf(p->out, "  %-14s %12.2f %12.2f", r->name, r->measured, r->simulated);
+    if (isfinite(r->error))
+        fprintf(p->out, " %+8.1f %% (%s)\n", 100 * r->error, r->unit);
+    else
+        fprintf(p->out, " %9s   (%s)\n", "", r->unit);
+}
+
+int sim_compare(const struct plan *simulated, const char *path, FILE *out, struct error *err) {
+    struct printer p = {.path = path, .out = out};
+    return sim_compare_rows(simulated, path, print_row, &p, err);
 }

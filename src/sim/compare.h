@@ -6,8 +6,18 @@
 
 #include <stdio.h>
 
-/* Prints measured, simulated and error of each figure for the points that have the same title in the report
- * of `quire bench serve --json` at path. QUIRE_ENOTFOUND when none has. */
+/* A figure that a point has in both; in `unit`. */
+struct sim_row {
+    const char *title, *name, *unit; /* title: of the point; valid during the call */
+    double measured, simulated;
+    double error; /* simulated / measured - 1; NaN when 0 was measured */
+};
+
+/* Each figure of the points that have the same title in the report of `quire bench serve --json` at path.
+ * QUIRE_ENOTFOUND when none has. */
+int sim_compare_rows(const struct plan *simulated, const char *path,
+                     void (*row)(void *ctx, const struct sim_row *row), void *ctx, struct error *err);
+/* Prints them. */
 int sim_compare(const struct plan *simulated, const char *path, FILE *out, struct error *err);
 
 #endif

@@ -5,6 +5,7 @@ import math
 
 import hf_folder
 import pytest
+from calibrations import calibration
 from conftest import make_model
 from encoders import encoder_file
 from harness import ROOT, Server, plan_of, run
@@ -267,3 +268,164 @@ def test_bad_config(tmp_path, text, says):
     done = run("plan", tmp_path / "config.json")
     lines = done.stderr.strip().splitlines()
     assert done.returncode in (1, 2) and len(lines) == 1 and says in lines[0], done.stderr
+
+
+# ---- this machine's speed, with step times that are chosen ----
+
+STEP = 10_000  # microseconds of any step
+SMALL = ("--threads", "1", "--input", "64", "--output", "20")
+
+
+@pytest.fixture
+def calibrated(tiny_model, tmp_path):
+    """A calibration of tiny_model as SMALL plans it, some of it changed."""
+
+    def make(**fields):
+        p = plan(tiny_model, *SMALL)
+        told = {"cpu_path": p["machine"]["path"], "n_threads": 1, "family": p["model"]["family"],
+                "kv_bytes_per_token": p["kv"]["bytes_per_token"], "tensor_bytes": p["model"]["tensor_bytes"]}
+        return calibration(tmp_path / "calibration.json", **{"step_us": STEP, **told, **fields})
+
+    return make
+
+
+def test_one_stream_by_arithmetic(tiny_model, calibrated):
+    """A prompt is one step and what comes before it, each further token one: 10 + 3 + 64 x 0.05 ms, then 10 ms each."""
+    cal = calibrated(request_us=3000, prompt_token_us=50)
+    e = plan(tiny_model, *SMALL, "--concurrency", "1", "--calibration", cal, "--rate", "11", "--price", "3.6/h")["expected"]
+    before, life = 0.003 + 64 * 50e-6, 0.003 + 64 * 50e-6 + 20 * 0.01
+    assert e["streams"] == 1 and e["within_slo"] and e["measured"] and e["source"] == "calibration"
+    assert e["ttft_ms"] == e["ttft_p95_ms"] == pytest.approx(1e3 * (before + 0.01), abs=0.002)
+    assert e["tpot_ms"] == e["tpot_p95_ms"] == pytest.approx(10, abs=0.002)
+    assert e["requests_per_s"] == pytest.approx(1 / life, rel=1e-4)
+    assert e["output_tokens_per_s"] == pytest.approx(20 / life, rel=1e-4)
+    assert e["total_tokens_per_s"] == pytest.approx(84 / life, rel=1e-4)
+    assert e["replicas"] == math.ceil(11 * life)
+    assert e["cost_per_1m_output"] == pytest.approx(1e6 * 0.001 / (20 / life), rel=1e-4)
+
+
+def test_chunks_of_a_prompt_are_steps(tiny_model, calibrated):
+    e = plan(tiny_model, *SMALL, "--concurrency", "1", "--max-num-batched-tokens", "16", "--calibration", calibrated())
+    assert e["expected"]["ttft_ms"] == pytest.approx(4 * 10, abs=0.01)
+
+
+def test_streams_share_steps(tiny_model, calibrated):
+    """Steps take the same time however many rows they have: eight streams make eight times as much, but for the steps
+    in which a part of the prompts waits for another."""
+    e = plan(tiny_model, *SMALL, "--max-num-seqs", "8", "--calibration", calibrated())["expected"]
+    assert e["streams"] == 8 and 8 * 100 * 20 / 22 < e["output_tokens_per_s"] <= 8 * 100
+
+
+@pytest.mark.parametrize("limit", [14.5, 21.5, 39.0])
+def test_as_many_streams_as_keep_to_the_slo(tiny_model, calibrated, limit):
+    """A step takes 1 ms for each row: n streams have a token every n ms at least, and one more would be too slow."""
+    flags = ("--calibration", calibrated(step_us=1000, row_us=1000))
+    bound = plan(tiny_model, *SMALL, *flags, "--max-num-seqs", "64", "--slo", f"tpot:{limit}")["expected"]
+    n = bound["streams"]
+    assert 1 <= n <= limit and bound["within_slo"] and n <= bound["tpot_ms"] and bound["tpot_p95_ms"] <= limit
+    more = plan(tiny_model, *SMALL, *flags, "--concurrency", n + 1)["expected"]
+    assert more["streams"] == n + 1 and more["tpot_p95_ms"] > limit
+    none = plan(tiny_model, *SMALL, *flags, "--slo", "tpot:0.5")["expected"]
+    assert none["streams"] == 1 and not none["within_slo"]
+
+
+def test_forecast_is_what_simulate_says(tiny_model, calibrated, tmp_path):
+    cal = calibrated(step_us=3000, row_us=700, request_us=900)
+    e = plan(tiny_model, *SMALL, "--concurrency", "5", "--calibration", cal)["expected"]
+    done = run("simulate", cal, "--input-tokens", "64", "--output-tokens", "20", "--concurrency", "5", "--max-num-seqs", "5",
+               "--json", tmp_path / "s.json")
+    assert done.returncode == 0, done.stderr
+    s = json.loads((tmp_path / "s.json").read_text())["points"][0]["summary"]
+    assert (e["ttft_ms"], e["tpot_p95_ms"]) == pytest.approx((s["ttft_ms"]["p50"], s["tpot_ms"]["p95"]))
+    assert e["output_tokens_per_s"] == pytest.approx(s["output_tokens_per_s"])
+
+
+def report(path, title, **summary):
+    """What `quire bench serve --json` would have written, as far as it is read here."""
+    path.write_text(json.dumps({"format": "quire-bench-serve", "version": 1, "points": [{"title": title, "summary": summary}]}))
+    return path
+
+
+def test_check_beside_a_measurement(tiny_model, calibrated, tmp_path):
+    """Forecast are 10 ms and 100 tokens a second; measured were 8 ms and 125."""
+    measured = report(tmp_path / "r.json", "random 64/20, 1 stream", output_tokens_per_s=125.0, tpot_ms={"p50": 8.0, "p95": 10.0},
+                      ttft_ms={"p50": 0.0, "p95": 20.0})
+    flags = (tiny_model, *SMALL, "--concurrency", "1", "--calibration", calibrated(), "--check", measured)
+    check = plan(*flags)["check"]
+    rows = {row["name"]: row for row in check["figures"]}
+    assert check["report"] == str(measured) and set(rows) == {"output", "TTFT P50", "TTFT P95", "TPOT P50", "TPOT P95"}
+    assert rows["output"]["error"] == pytest.approx(100 / 125 - 1, abs=1e-3)
+    assert rows["TPOT P50"]["error"] == pytest.approx(0.25, abs=1e-3)
+    assert rows["TPOT P95"]["error"] == pytest.approx(0, abs=1e-3) and rows["TTFT P95"]["error"] == pytest.approx(-0.5, abs=1e-3)
+    assert rows["TTFT P50"]["error"] is None  # beside nothing there is no share
+    text = run("plan", *flags).stdout
+    assert f"beside {measured}" in text and "+25.0 % (ms)" in text and "-20.0 % (tok/s)" in text
+
+
+def test_text_names_source_and_fit(tiny_model, calibrated):
+    fit = [{"region": str(i), "steps": 10 * i, "median_error": 0.01 * i, "p95_error": 0.1 - 0.01 * i, "bias": 0.0} for i in range(5)]
+    cal = calibrated(fit=fit)
+    done = run("plan", tiny_model, *SMALL, "--calibration", cal)
+    assert done.returncode == 0, done.stderr
+    assert f"simulated with step times measured in {cal}" in done.stdout
+    assert "fit of 100 steps: error at most 4.0 % (P50), 9.0 % (P95)" in done.stdout  # a region without steps is not counted
+    c = plan(tiny_model, *SMALL, "--calibration", cal)["expected"]["calibration"]
+    assert (c["fit_steps"], c["fit_median_error"], c["fit_p95_error"]) == pytest.approx((100, 0.04, 0.09))
+
+
+def test_without_a_calibration_it_says_how(tiny_model):
+    done = run("plan", tiny_model, *SMALL)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("expected")]
+    assert done.returncode == 0 and len(lines) == 1 and "--calibrate" in lines[0] and "--calibration FILE" in lines[0]
+    assert plan(tiny_model, *SMALL)["expected"] is None
+
+
+@pytest.mark.parametrize(
+    "fields, flags, says",
+    [
+        ({"family": "gemma3"}, (), "another model (made-up): its family is gemma3"),
+        ({"kv_bytes_per_token": 7}, (), "another model (made-up): its KV of a token in bytes is 7"),
+        ({"tensor_bytes": 12345}, (), "another model (made-up): its size of all tensors in bytes is 12345"),
+        ({"n_groups": 2, "windows": [0, 64]}, (), "number of kinds of KV layers is 2"),
+        ({"dtype": "float32"}, (), "calibrated with --dtype float32, bfloat16 is planned"),
+        ({"cpu_path": "other"}, (), "calibrated on the CPU path other"),
+        ({"n_threads": 3}, (), "calibrated with 3 threads, 1 are planned"),
+        ({"max_model_len": 64}, (), "was calibrated for at most 64"),
+        ({"version": 9}, (), "version 9"),
+        ({"tensor_bytes": -1}, (), '"tensor_bytes" must be'),
+        ({}, ("--calibrate",), "one of them"),
+        ({}, ("--device", "h100"), "--calibration is of this machine"),
+        ({}, ("--save", "x"), "--save is for --calibrate"),
+        ({}, ("--calibrate-seconds", "5"), "--calibrate-seconds is for --calibrate"),
+        ({}, ("--check", "no-such-file"), "no-such-file"),
+        ({}, ("--weight-format", "q4_0"), "size of all tensors"),
+    ],
+)
+def test_calibrations_that_are_refused(tiny_model, calibrated, fields, flags, says):
+    done = run("plan", tiny_model, *SMALL, "--calibration", calibrated(**fields), *flags)
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode != 0 and len(lines) == 1 and says in lines[0], done.stderr
+
+
+def test_no_calibration_to_check_or_of_a_description(tiny_model, calibrated, config, tmp_path):
+    for flags, says in [
+        ((tiny_model, "--check", "x"), "--check needs a forecast"),
+        ((config(LLAMA_8B), "--max-num-seqs", "1", "--max-model-len", "64", "--calibrate"), "weights that are there"),
+        ((tiny_model, *SMALL, "--calibration", tmp_path / "none.json"), "none.json"),
+        ((encoder_file("bert")[1], "--calibration", calibrated()), "makes vectors"),
+    ]:
+        done = run("plan", *flags)
+        assert done.returncode in (1, 2) and len(done.stderr.strip().splitlines()) == 1 and says in done.stderr, done.stderr
+    other = report(tmp_path / "r.json", "random 64/20, 2 streams", output_tokens_per_s=1.0)
+    done = run("plan", tiny_model, *SMALL, "--concurrency", "1", "--calibration", calibrated(), "--check", other)
+    assert done.returncode != 0 and 'has no "random 64/20, 1 stream"' in done.stderr
+
+
+def test_calibrate_now(tiny_model, tmp_path):
+    """Measured here, kept, and the same forecast from what was kept."""
+    flags = (tiny_model, *SMALL, "--concurrency", "2", "--kv-cache-memory-bytes", "4Mi")
+    now = plan(*flags, "--calibrate", "--calibrate-seconds", "1", "--save", tmp_path / "c.json")["expected"]
+    assert now["output_tokens_per_s"] > 0 and now["calibration"]["fit_steps"] >= 50 and now["calibration"]["file"] is None
+    later = plan(*flags, "--calibration", tmp_path / "c.json")["expected"]
+    names = ("ttft_ms", "tpot_ms", "requests_per_s", "streams")
+    assert [later[k] for k in names] == pytest.approx([now[k] for k in names], rel=0.01)
