@@ -65,8 +65,7 @@ static int match(const struct plan_player *p, const struct forecast *f, struct e
     if (c->n_threads != f->o.n_threads)
         return error_set(
             err, QUIRE_EINVAL,
-            "%.200s was calibrated with %zu threads, %zu are planned (--threads): calibrate again "
-            "for them",
+            "%.200s was calibrated with --threads %zu, planned is --threads %zu: calibrate again for it",
             where(p), c->n_threads, f->o.n_threads);
     if (f->o.max_model_len > c->max_model_len)
         return error_set(err, QUIRE_EINVAL, "--max-model-len is %zu, %.200s was calibrated for at most %zu",

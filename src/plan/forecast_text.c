@@ -111,11 +111,19 @@ static void put_fit(const struct forecast *f, struct buf *out) {
         buf_printf(out, "; %zu of no length\n", f->concurrency);
 }
 
+static void put_times(const char *before, double ttft_s, double tpot_s, struct buf *out) {
+    double ms[2] = {ttft_s * 1e3, tpot_s * 1e3};
+    buf_puts(out, before);
+    for (int i = 0; i < 2; i++)
+        buf_printf(out, ms[i] >= 100 ? "%s %.0f ms" : "%s %.3g ms", i ? ", TPOT" : "TTFT", ms[i]);
+}
+
 static void put_player(const struct forecast_player *p, const char *label, struct buf *out) {
     buf_printf(
         out,
-        "\nexpected  of this machine, %s (simulated with step times measured %s%s: %s, %s, %zu threads)\n",
-        label, p->source ? "in " : "now", p->source ? p->source : "", p->model, p->cpu_path, p->n_threads);
+        "\nexpected  of this machine, %s (simulated with step times measured %s%s: %s, %s, %zu thread%s)\n",
+        label, p->source ? "in " : "now", p->source ? p->source : "", p->model, p->cpu_path, p->n_threads,
+        p->n_threads == 1 ? "" : "s");
     if (p->n_steps)
         buf_printf(
             out, "          fit of %zu steps: error at most %.1f %% (P50), %.1f %% (P95) of a kind of step\n",
@@ -156,15 +164,15 @@ static void put_speed(const struct forecast_ask *ask, const struct forecast *f, 
             "counted on)\n",
             m->label ? m->label : "this machine", m->measured ? "measured" : "published", m->read_per_s / 1e9,
             m->ops_per_s / 1e12, 100 * m->read_share, 100 * m->ops_share);
-    buf_printf(
-        out,
-        "          %zu streams of %zu + %zu tokens: TTFT %.3g ms, TPOT %.3g ms, %.4g tokens/s made, %.4g in "
-        "all, %.3g requests/s\n",
-        s->streams, ask->n_input, ask->n_output, s->ttft_s * 1e3, s->tpot_s * 1e3, s->output_per_s,
-        s->total_per_s, s->requests_per_s);
-    if (s->ttft_p95_s > 0)
-        buf_printf(out, "          P95: TTFT %.3g ms, TPOT %.3g ms\n", s->ttft_p95_s * 1e3,
-                   s->tpot_p95_s * 1e3);
+    buf_printf(out, "          %zu stream%s of %zu + %zu tokens: ", s->streams, s->streams == 1 ? "" : "s",
+               ask->n_input, ask->n_output);
+    put_times("", s->ttft_s, s->tpot_s, out);
+    buf_printf(out, ", %.4g tokens/s made, %.4g in all, %.3g requests/s\n", s->output_per_s, s->total_per_s,
+               s->requests_per_s);
+    if (s->ttft_p95_s > 0) {
+        put_times("          P95: ", s->ttft_p95_s, s->tpot_p95_s, out);
+        buf_putc(out, '\n');
+    }
     if (ask->slo_ttft_s > 0 || ask->slo_tpot_s > 0)
         buf_printf(out, "          %s\n",
                    s->within_slo ? "within the SLO; more streams would not be, or do not fit"

@@ -389,7 +389,7 @@ def test_without_a_calibration_it_says_how(tiny_model):
         ({"n_groups": 2, "windows": [0, 64]}, (), "number of kinds of KV layers is 2"),
         ({"dtype": "float32"}, (), "calibrated with --dtype float32, bfloat16 is planned"),
         ({"cpu_path": "other"}, (), "calibrated on the CPU path other"),
-        ({"n_threads": 3}, (), "calibrated with 3 threads, 1 are planned"),
+        ({"n_threads": 3}, (), "calibrated with --threads 3, planned is --threads 1"),
         ({"max_model_len": 64}, (), "was calibrated for at most 64"),
         ({"version": 9}, (), "version 9"),
         ({"tensor_bytes": -1}, (), '"tensor_bytes" must be'),
