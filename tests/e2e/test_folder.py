@@ -105,7 +105,7 @@ def test_sentencepiece(source, tmp_path):
         assert server.post("/detokenize", {"tokens": tokens}).json()["prompt"].strip() == "abc ab"
     added = {"added_tokens_decoder": {"5000": {"content": "<turn>"}}}
     hf_folder.write(tmp_path, source, tokenizer_json=None, tokenizer_model=model, tokenizer_config_json=added)
-    done = run("serve", path, *KV)
+    done = run("serve", path, *KV, "--port", "0")
     assert done.returncode in (1, 2) and "added_tokens_decoder has the token 5000" in done.stderr
 
 
@@ -165,5 +165,5 @@ def test_what_is_refused(source, tmp_path):
         says = f'model.safetensors.index.json: weight_map: the file of tensor "a" is {shown}; it must be'
         assert says in run("serve", path, *KV, "--port", "0").stderr
     path = hf_folder.write(tmp_path / "whole", source)
-    done = run("serve", path, *KV, "--tokenizer-pre", "gpt-2")
+    done = run("serve", path, *KV, "--port", "0", "--tokenizer-pre", "gpt-2")
     assert done.returncode == 2 and "--tokenizer-pre is for GGUF files" in done.stderr

@@ -40,7 +40,7 @@ def test_what_is_refused(folder, tiny_model, tmp_path):
     (tmp_path / "broken.json").write_text("{")
     for path, model, says in ((tmp_path / "none", "smollm2", "none"), (tmp_path, "smollm2", "tokenizer.json"),
                               (tmp_path / "broken.json", "smollm2", "broken.json"), (folder, tiny_model, "token_embd.weight")):
-        done = run("serve", model, *KV, "--tokenizer", path)
+        done = run("serve", model, *KV, "--port", "0", "--tokenizer", path)
         assert done.returncode in (1, 2) and says in done.stderr and "--tokenizer" in done.stderr, done.stderr
 
 

@@ -248,7 +248,7 @@ def test_encoders_do_not_generate(bert):
     for args in (("serve", path, "--runner", "generate"), ("run", path, "x")):
         r = run(*args)
         assert r.returncode and "encoder" in r.stderr, r
-    r = run("serve", path, "--pooling-type", "rank")
+    r = run("serve", path, "--port", "0", "--pooling-type", "rank")
     assert r.returncode and "pooling-type" in r.stderr
 
 
@@ -269,7 +269,7 @@ def test_decoders_make_vectors(tiny_model):
     with Server(tiny_model, "--runner", "pooling", "--pooling-type", "mean", "--kv-cache-memory-bytes", "8Mi") as server:
         mean = embed(server, text)[0]
         assert (embed(server, text)[0] == mean).all() and not (mean == first).all()
-    r = run("serve", tiny_model, "--runner", "generate", "--task", "embed")
+    r = run("serve", tiny_model, "--port", "0", "--runner", "generate", "--task", "embed")
     assert r.returncode and "contradict" in r.stderr
 
 

@@ -64,7 +64,7 @@ def test_rerank(kind, tmp_path):
 
 
 def refused(folder, *says):
-    r = run("serve", folder)
+    r = run("serve", folder, "--port", "0")
     assert r.returncode and all(s in r.stderr for s in says), r.stderr
     assert r.stderr.count("\n") == 1, r.stderr
 
