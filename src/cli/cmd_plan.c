@@ -64,9 +64,9 @@ static const struct option own_rows[] = {
     {"save", OPTION_STRING, AT(save), "Speed of this machine", "FILE", NULL, 0, 0, NULL, NULL,
      "Keep what --calibrate has measured, for --calibration later."},
     {"check", OPTION_STRING, AT(check), "Speed of this machine", "FILE", NULL, 0, 0, NULL, NULL,
-     "A report of `quire bench serve --json` of the same streams and lengths: what was measured beside what "
-     "is "
-     "forecast."},
+     "A report of `quire bench serve --json` of the same streams and lengths, or of `quire bench engine "
+     "--json`: what was "
+     "measured beside what is forecast."},
     {"json", OPTION_BOOL, AT(json), "Output", NULL, "false", 0, 0, NULL, NULL,
      "As JSON; docs/plan.md says what the fields are."},
     {0},

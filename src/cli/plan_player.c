@@ -184,10 +184,13 @@ static int play(void *ctx, const struct forecast *f, size_t n, struct forecast_s
 static void keep_row(void *ctx, const struct sim_row *r) {
     struct forecast *f = ctx;
     if (f->n_checks == FORECAST_MAX_CHECKS) return;
-    f->checks[f->n_checks++] = (struct forecast_check){r->name, r->unit, r->measured, r->simulated, r->error};
+    struct forecast_check *c = &f->checks[f->n_checks++];
+    *c = (struct forecast_check){
+        .unit = r->unit, .measured = r->measured, .expected = r->simulated, .error = r->error};
+    snprintf(c->name, sizeof c->name, "%s", r->name);
 }
 
-int plan_player_check(struct plan_player *p, const char *report, struct forecast *f, struct error *err) {
+static int check_load(struct plan_player *p, const char *report, struct forecast *f, struct error *err) {
     struct playing *g = playing_new(err);
     if (!g) return QUIRE_ENOMEM;
     int rc = perform(g, p, f, f->speed.streams, err);
@@ -196,8 +199,17 @@ int plan_player_check(struct plan_player *p, const char *report, struct forecast
         rc = error_set(err, rc,
                        "--check %.200s has no \"%s\" of `quire bench serve`, which is what is forecast",
                        report, g->plan.points[0].title);
-    if (!rc) f->checked = report;
     playing_free(g);
+    return rc;
+}
+
+int plan_player_check(struct plan_player *p, const char *report, struct forecast *f, struct error *err) {
+    bool is_engine;
+    int rc = sim_compare_engine(&p->cal, report, &is_engine, keep_row, f, err);
+    if (!rc && !is_engine) rc = check_load(p, report, f, err);
+    if (!rc && !f->n_checks)
+        rc = error_set(err, QUIRE_ENOTFOUND, "--check %.200s has nothing that is forecast", report);
+    if (!rc) f->checked = report;
     return rc;
 }
 

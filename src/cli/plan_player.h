@@ -19,8 +19,8 @@ struct plan_player {
  * where it is. */
 void plan_player_init(struct plan_player *p, const char *file, const struct forecast_ask *ask,
                       const char *slo, const volatile int *interrupted);
-/* What was forecast beside the same point of a report of `quire bench serve --json`, into f->checks.
- * QUIRE_ENOTFOUND when the report does not have it. */
+/* What was forecast beside the same point of a report of `quire bench serve --json`, or the steps of one of
+ * `quire bench engine --json`, into f->checks. QUIRE_ENOTFOUND when the report does not have it. */
 int plan_player_check(struct plan_player *p, const char *report, struct forecast *f, struct error *err);
 
 #endif

@@ -86,11 +86,12 @@ struct forecast_speed {
 
 /* A figure beside a measurement of the same load. */
 struct forecast_check {
-    const char *name, *unit;
+    char name[64];
+    const char *unit;
     double measured, expected;
     double error; /* expected / measured - 1; NaN when 0 was measured */
 };
-#define FORECAST_MAX_CHECKS 16
+#define FORECAST_MAX_CHECKS 96
 
 struct forecast {
     struct outlook o;

@@ -134,10 +134,10 @@ static void put_player(const struct forecast_player *p, const char *label, struc
 
 static void put_checks(const struct forecast *f, struct buf *out) {
     if (!f->checked) return;
-    buf_printf(out, "\nbeside %s\n  %-14s %12s %12s %9s\n", f->checked, "", "measured", "expected", "error");
+    buf_printf(out, "\nbeside %s\n  %-32s %12s %12s %9s\n", f->checked, "", "measured", "expected", "error");
     for (size_t i = 0; i < f->n_checks; i++) {
         const struct forecast_check *c = &f->checks[i];
-        buf_printf(out, "  %-14s %12.2f %12.2f", c->name, c->measured, c->expected);
+        buf_printf(out, "  %-32s %12.2f %12.2f", c->name, c->measured, c->expected);
         if (isfinite(c->error))
             buf_printf(out, " %+8.1f %% (%s)\n", 100 * c->error, c->unit);
         else

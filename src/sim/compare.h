@@ -3,6 +3,7 @@
 #define SIM_COMPARE_H
 
 #include "load/plan.h"
+#include "sim/calibration.h"
 
 #include <stdio.h>
 
@@ -19,5 +20,11 @@ int sim_compare_rows(const struct plan *simulated, const char *path,
                      void (*row)(void *ctx, const struct sim_row *row), void *ctx, struct error *err);
 /* Prints them. */
 int sim_compare(const struct plan *simulated, const char *path, FILE *out, struct error *err);
+
+/* Tokens a second of each point of a report of `quire bench engine --json`, beside what the calibration says
+ * of its steps; nothing of another report (*is_engine false). QUIRE_EINVAL: it was measured with other
+ * kernels, threads or dtype. */
+int sim_compare_engine(const struct calibration *c, const char *path, bool *is_engine,
+                       void (*row)(void *ctx, const struct sim_row *row), void *ctx, struct error *err);
 
 #endif

@@ -362,6 +362,34 @@ def test_check_beside_a_measurement(tiny_model, calibrated, tmp_path):
     assert f"beside {measured}" in text and "+25.0 % (ms)" in text and "-20.0 % (tok/s)" in text
 
 
+def test_check_beside_bench_engine(tiny_model, calibrated, tmp_path):
+    """A step takes 1 ms for each row and 1 us for each position attended to (4 decoded at 100 to 110: 420; 2 prompts of 50
+    in one step: 2 x 50 x 51 / 2 = 2550): 4 tokens in 4.42 ms, 100 in 102.55 ms."""
+    cal = calibrated(step_us=1000, row_us=1000)
+    known = json.loads(cal.read_text())
+    known["forward_us"] |= {"decode_attended": 1.0, "prefill_attended": 1.0}
+    cal.write_text(json.dumps(known))
+    machine = {"path": known["cpu_path"], "threads": 1, "dtype": "bfloat16"}
+
+    def measured(**other):
+        def point(phase, batch, context, steps, tokens, rate):
+            summary = {"steps": steps, "tokens": tokens, "tokens_per_s": rate}
+            return {"title": f"{phase}, batch {batch}, context {context}", "phase": phase, "batch": batch, "context": context,
+                    "summary": summary, "repeats": [{"summary": summary}]}
+
+        points = [point("decode", 4, 100, 10, 40, 4 / 4.42e-3), point("prefill", 2, 50, 1, 100, 2 * 100 / 102.55e-3)]
+        path = tmp_path / "e.json"
+        path.write_text(json.dumps({"format": "quire-bench-engine", "version": 1, "machine": machine | other, "points": points}))
+        return path
+
+    flags = (*SMALL, "--max-num-seqs", "1", "--calibration", cal)
+    decode, prefill = plan(tiny_model, *flags, "--check", measured())["check"]["figures"]
+    assert decode["name"] == "decode, batch 4, context 100" and decode["error"] == pytest.approx(0, abs=1e-6)
+    assert prefill["unit"] == "tok/s" and prefill["error"] == pytest.approx(-0.5, abs=1e-6)
+    done = run("plan", tiny_model, *flags, "--check", measured(threads=2))
+    assert done.returncode == 2 and "was measured on" in done.stderr and "with 2 threads" in done.stderr
+
+
 def test_text_names_source_and_fit(tiny_model, calibrated):
     fit = [{"region": str(i), "steps": 10 * i, "median_error": 0.01 * i, "p95_error": 0.1 - 0.01 * i, "bias": 0.0} for i in range(5)]
     cal = calibrated(fit=fit)
