@@ -69,6 +69,13 @@ static void cost_rows(const struct plan *p, const struct summary *s, FILE *out) 
                 s->joules_per_output, s->joules_per_token);
 }
 
+/* Of random prompts, which share nothing, but for what a chat's template and chance give. */
+static bool seen_before(const struct point *k, const struct summary *s) {
+    bool random =
+        k->spec.kind == WORKLOAD_RANDOM && !k->spec.prefix_tokens && !k->spec.chat && !k->second.name;
+    return random && s->cached_known && s->cached_tokens > 0.1 * s->input_tokens;
+}
+
 static void warnings(const struct point *k, const struct summary *s, FILE *out) {
     bool open = k->arrival.kind != ARRIVAL_CLOSED;
     if (*s->saturated) fprintf(out, "! over-saturated: %s\n", s->saturated);
@@ -90,6 +97,12 @@ static void warnings(const struct point *k, const struct summary *s, FILE *out) 
         fprintf(out,
                 "! %zu prompts had not the length asked for, by the server's count (off by %lld at most)\n",
                 s->n_input_wrong, (long long)s->input_off);
+    if (seen_before(k, s))
+        fprintf(
+            out,
+            "! %.0f %% of the prompts' tokens were cached: the server has had these prompts before (another "
+            "--seed makes new ones)\n",
+            100 * s->cached_tokens / s->input_tokens);
     if (s->n_output_wrong)
         fprintf(out, "! %zu answers had not the length asked for (does the server honour ignore_eos?)\n",
                 s->n_output_wrong);

@@ -648,14 +648,19 @@ def test_compare_wrong_use(tmp_path):
 
 
 def test_the_real_server(tiny, tmp_path):
-    """Exact lengths by its own count; shared prefixes hit its cache, own content never does."""
-    figures, _ = bench(tiny.url, "--concurrency", 3, "--requests", 9, "--input-tokens", 40, "--output-tokens", 6,
-                       "--repeat", 2, tmp_path=tmp_path)
+    """Exact lengths by its own count; shared prefixes hit its cache, own content never does, unless sent before."""
+    load = ["--concurrency", 3, "--requests", 9, "--input-tokens", 40, "--output-tokens", 6, "--repeat", 2]
+    figures, done = bench(tiny.url, *load, tmp_path=tmp_path)
+    assert "has had these prompts before" not in done.stdout
     s = figures["points"][0]["summary"]
     assert (s["ok"], s["failed"], s["input_length_wrong"], s["output_length_wrong"]) == (18, 0, 0, 0)
     assert s["input_tokens"] == 18 * 40 and s["output_tokens"] == 18 * 6
     assert s["cached_tokens"] < 18 * 3  # a partly matching block is copied, and first words may agree by chance
     assert s["server"]["kv_usage"] and s["server"]["queue_ms_mean"] is not None
+    figures, done = bench(tiny.url, *load, tmp_path=tmp_path)
+    assert figures["points"][0]["summary"]["cached_tokens"] > 18 * 20 and "has had these prompts before" in done.stdout
+    _, done = bench(tiny.url, *load, "--seed", 1, tmp_path=tmp_path)
+    assert "has had these prompts before" not in done.stdout
     figures, _ = bench(tiny.url, "--requests", 8, "--input-tokens", 20, "--output-tokens", 3, "--prefix-tokens", 64,
                        "--prefix-groups", 2, tmp_path=tmp_path)
     records = figures["points"][0]["repeats"][0]["records"]
