@@ -1,9 +1,9 @@
 #include "load/ablation.h"
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/json_out.h"
 #include "load/child.h"
+#include "load/outputs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -239,26 +239,12 @@ static int measure(struct ablation *a, const volatile int *interrupted, FILE *ou
 
 /* ---- the whole ---- */
 
-struct outputs {
-    FILE *json, *csv, *html;
-};
-
 static int write_files(const struct ablation *a, const struct outputs *f, struct error *err) {
-    const struct load_options *o = a->o;
-    struct buf json = BUF_INIT, csv = BUF_INIT, html = BUF_INIT;
-    int rc = 0;
-    if (f->json) ablation_json(a, &json);
-    if (f->csv) ablation_csv(a, &csv);
-    if (f->html) ablation_html(a, &html);
-    if (!buf_ok(&json) || !buf_ok(&csv) || !buf_ok(&html))
-        rc = error_set(err, QUIRE_ENOMEM, "out of memory for the report");
-    if (!rc) rc = file_write_result(f->json, "--json", o->json, &json, err);
-    if (!rc) rc = file_write_result(f->csv, "--csv", o->csv, &csv, err);
-    if (!rc) rc = file_write_result(f->html, "--html", o->html, &html, err);
-    buf_free(&json);
-    buf_free(&csv);
-    buf_free(&html);
-    return rc;
+    struct output_texts t = OUTPUT_TEXTS_INIT;
+    if (f->json) ablation_json(a, &t.json);
+    if (f->csv) ablation_csv(a, &t.csv);
+    if (f->html) ablation_html(a, &t.html);
+    return outputs_write(f, a->o, &t, err);
 }
 
 static bool anything(const struct ablation *a) {
@@ -293,10 +279,7 @@ static int prepare(struct ablation *a, struct outputs *f, struct error *err) {
     plan_free(&p);
     if (!rc && o.slo && strlen(o.slo) >= sizeof a->slo_text)
         rc = error_set(err, QUIRE_EINVAL, "--slo is longer than %zu characters", sizeof a->slo_text - 1);
-    if (!rc) rc = file_open_result("--json", o.json, &f->json, err);
-    if (!rc) rc = file_open_result("--csv", o.csv, &f->csv, err);
-    if (!rc) rc = file_open_result("--html", o.html, &f->html, err);
-    return rc;
+    return rc ? rc : outputs_open(f, &o, err);
 }
 
 int load_ablation(struct ablation *a, const volatile int *interrupted, FILE *out, struct error *err) {
@@ -313,9 +296,7 @@ int load_ablation(struct ablation *a, const volatile int *interrupted, FILE *out
         }
     }
     if (!rc && *a->ended) rc = error_set(err, QUIRE_ECANCELED, "%s", a->ended);
-    if (files.json) fclose(files.json);
-    if (files.csv) fclose(files.csv);
-    if (files.html) fclose(files.html);
+    outputs_close(&files);
     release(a);
     return rc;
 }
