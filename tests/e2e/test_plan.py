@@ -8,7 +8,7 @@ import pytest
 from calibrations import calibration
 from conftest import make_model
 from encoders import encoder_file
-from harness import ROOT, Server, plan_of, run
+from harness import ROOT, SANITIZED, Server, plan_of, run
 
 SETTINGS = [
     ("--kv-cache-memory-bytes", "4Mi"),
@@ -46,7 +46,8 @@ def test_memory_is_what_serve_reports(kind, tmp_path):
         with Server(model, *flags) as server:
             told = plan_of(server.stderr())
             metrics = {key[1]: v for key, v in server.metrics().items() if key[0] == "quire_memory_plan_bytes"}
-            assert server.resident_bytes() <= told["total"] * 1.02
+            if not SANITIZED:  # it takes memory of its own
+                assert server.resident_bytes() <= told["total"] * 1.02
         assert planned["memory"] == told, (kind, flags)
         assert metrics == told and len(told) == 6
 
