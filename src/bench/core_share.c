@@ -2,6 +2,7 @@
 #include "bench/bench.h"
 
 #include "base/error.h"
+#include "base/stats.h"
 
 #include <emmintrin.h>
 #include <math.h>
@@ -63,19 +64,14 @@ static void take_slices(void *ctx, size_t thread, size_t n_threads) {
     }
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 struct core_share core_share_of(double *chained, double *independent, size_t n) {
     struct core_share s;
     for (size_t i = 0; i < n; i++) {
         chained[i] *= CHAIN_CYCLES; /* the clock */
         independent[i] = fmin(independent[i] / (UNITS_PER_CYCLE * chained[i]), 1.0);
     }
-    qsort(chained, n, sizeof *chained, ascending);
-    qsort(independent, n, sizeof *independent, ascending);
+    stats_sort(chained, n);
+    stats_sort(independent, n);
     s.clock_hz = chained[n / 2];
     s.median = independent[n / 2];
     s.low = independent[n / 10];
