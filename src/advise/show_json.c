@@ -3,16 +3,6 @@
 
 #include <string.h>
 
-static void text(struct json_out *j, const char *key, const char *v) {
-    json_out_key(j, key);
-    json_out_str(j, v);
-}
-
-static void number(struct json_out *j, const char *key, double v) {
-    json_out_key(j, key);
-    json_out_f64(j, v);
-}
-
 /* A path by its name, a flag as true or false. */
 static void figure(struct json_out *j, const struct figures *f, enum figure which) {
     const struct figure_info *i = &figure_infos[which];
@@ -37,12 +27,12 @@ static void known_or_null(struct json_out *j, const char *key, double v) {
 
 static void verdict(struct json_out *j, const struct shown *s, const struct verdict *v) {
     json_out_obj(j);
-    text(j, "kind", verdict_names[v->kind]);
-    number(j, "gain", v->gain);
-    text(j, "what", v->what);
-    text(j, "expected", v->expected);
-    text(j, "try", v->attempt);
-    text(j, "wrong_if", v->falsified);
+    json_out_put_str(j, "kind", verdict_names[v->kind]);
+    json_out_put_f64(j, "gain", v->gain);
+    json_out_put_str(j, "what", v->what);
+    json_out_put_str(j, "expected", v->expected);
+    json_out_put_str(j, "try", v->attempt);
+    json_out_put_str(j, "wrong_if", v->falsified);
     json_out_key(j, "figures");
     json_out_obj(j);
     for (size_t i = 0; i < v->n_rests; i++) figure(j, s->f, v->rests[i]);
@@ -61,7 +51,7 @@ static void slo(struct json_out *j, const struct shown *s) {
         if (!(limits[i] > 0)) continue;
         json_out_key(j, names[i]);
         json_out_obj(j);
-        number(j, "limit_ms", limits[i]);
+        json_out_put_f64(j, "limit_ms", limits[i]);
         json_out_key(j, "kept");
         if (s->a->slo_known[i])
             json_out_bool(j, s->a->slo_met[i]);
@@ -79,8 +69,8 @@ static void not_seen(struct json_out *j, const struct shown *s) {
         enum figure missing = advise_missing(s->f, (enum verdict_kind)k);
         if (missing == FIGURES) continue;
         json_out_obj(j);
-        text(j, "kind", verdict_names[k]);
-        text(j, "missing", figure_infos[missing].key);
+        json_out_put_str(j, "kind", verdict_names[k]);
+        json_out_put_str(j, "missing", figure_infos[missing].key);
         json_out_obj_end(j);
     }
     json_out_arr_end(j);
@@ -96,7 +86,7 @@ static void changes(struct json_out *j, const struct shown *s) {
     json_out_obj(j);
     for (int i = 0; i < FIGURES; i++)
         if (s->f->has[i] && s->f_before->has[i] && figure_infos[i].unit != UNIT_PATH)
-            number(j, figure_infos[i].key, s->f->v[i] - s->f_before->v[i]);
+            json_out_put_f64(j, figure_infos[i].key, s->f->v[i] - s->f_before->v[i]);
     json_out_obj_end(j);
 }
 
@@ -104,15 +94,13 @@ void show_json(const struct shown *s, struct buf *out) {
     struct json_out j;
     json_out_init(&j, out);
     json_out_obj(&j);
-    text(&j, "format", "quire-advise");
-    json_out_key(&j, "version");
-    json_out_u64(&j, 1);
-    text(&j, "server", s->f->server);
-    text(&j, "software", *s->f->software ? s->f->software : NULL);
-    text(&j, "title", s->title);
-    json_out_key(&j, "traffic");
-    json_out_bool(&j, s->a->traffic);
-    text(&j, "full", bound_names[s->a->bound]);
+    json_out_put_str(&j, "format", "quire-advise");
+    json_out_put_u64(&j, "version", 1);
+    json_out_put_str(&j, "server", s->f->server);
+    json_out_put_str(&j, "software", *s->f->software ? s->f->software : NULL);
+    json_out_put_str(&j, "title", s->title);
+    json_out_put_bool(&j, "traffic", s->a->traffic);
+    json_out_put_str(&j, "full", bound_names[s->a->bound]);
     slo(&j, s);
     json_out_key(&j, "verdicts");
     json_out_arr(&j);

@@ -184,3 +184,23 @@ void json_out_escape(struct buf *out, const char *s, size_t n) {
     }
     buf_append(out, s + start, n - start);
 }
+
+void json_out_put_str(struct json_out *j, const char *key, const char *s) {
+    json_out_key(j, key);
+    json_out_str(j, s);
+}
+
+void json_out_put_u64(struct json_out *j, const char *key, uint64_t v) {
+    json_out_key(j, key);
+    json_out_u64(j, v);
+}
+
+void json_out_put_f64(struct json_out *j, const char *key, double v) {
+    json_out_key(j, key);
+    json_out_f64(j, v);
+}
+
+void json_out_put_bool(struct json_out *j, const char *key, bool v) {
+    json_out_key(j, key);
+    json_out_bool(j, v);
+}

@@ -35,6 +35,12 @@ void json_out_bool(struct json_out *j, bool v);
 void json_out_null(struct json_out *j);
 void json_out_raw(struct json_out *j, const char *text, size_t n); /* a finished JSON value */
 
+/* A member of an object: its key and its value. */
+void json_out_put_str(struct json_out *j, const char *key, const char *s);
+void json_out_put_u64(struct json_out *j, const char *key, uint64_t v);
+void json_out_put_f64(struct json_out *j, const char *key, double v);
+void json_out_put_bool(struct json_out *j, const char *key, bool v);
+
 /* Appends s with JSON string escapes and no quotes. */
 void json_out_escape(struct buf *out, const char *s, size_t n);
 

@@ -36,11 +36,6 @@ void engine_line(const struct engine_run *r, const struct engine_point *k, FILE 
 
 /* ---- JSON ---- */
 
-static void number(struct json_out *j, const char *key, double v) {
-    json_out_key(j, key);
-    json_out_f64(j, v);
-}
-
 static void number_if(struct json_out *j, const char *key, bool known, double v) {
     json_out_key(j, key);
     if (known)
@@ -49,22 +44,17 @@ static void number_if(struct json_out *j, const char *key, bool known, double v)
         json_out_null(j);
 }
 
-static void text(struct json_out *j, const char *key, const char *v) {
-    json_out_key(j, key);
-    json_out_str(j, v && *v ? v : NULL);
-}
-
 static void summary(struct json_out *j, const struct engine_figures *f) {
     json_out_key(j, "summary");
     json_out_obj(j);
-    number(j, "tokens", (double)f->tokens);
-    number(j, "steps", (double)f->steps);
-    number(j, "duration_s", f->seconds);
-    number(j, "tokens_per_s", f->tokens_per_s);
-    number(j, "prepare_s", f->prepare_s);
-    number(j, "forward_s", f->forward_s);
-    number(j, "sample_s", f->sample_s);
-    number(j, "outside_share", f->outside_share);
+    json_out_put_f64(j, "tokens", (double)f->tokens);
+    json_out_put_f64(j, "steps", (double)f->steps);
+    json_out_put_f64(j, "duration_s", f->seconds);
+    json_out_put_f64(j, "tokens_per_s", f->tokens_per_s);
+    json_out_put_f64(j, "prepare_s", f->prepare_s);
+    json_out_put_f64(j, "forward_s", f->forward_s);
+    json_out_put_f64(j, "sample_s", f->sample_s);
+    json_out_put_f64(j, "outside_share", f->outside_share);
     number_if(j, "memory_share", f->memory_share > 0, f->memory_share);
     number_if(j, "arithmetic_share", f->arithmetic_share > 0, f->arithmetic_share);
     json_out_obj_end(j);
@@ -74,12 +64,12 @@ static void point(struct json_out *j, const struct engine_point *k) {
     char title[64];
     engine_title(k, title, sizeof title);
     json_out_obj(j);
-    text(j, "title", title);
-    text(j, "phase", k->decode ? "decode" : "prefill");
-    number(j, "batch", (double)k->batch);
-    number(j, "context", (double)k->context);
-    number(j, "tokens_per_s_least", k->low);
-    number(j, "tokens_per_s_most", k->high);
+    json_out_put_str(j, "title", title);
+    json_out_put_str(j, "phase", k->decode ? "decode" : "prefill");
+    json_out_put_f64(j, "batch", (double)k->batch);
+    json_out_put_f64(j, "context", (double)k->context);
+    json_out_put_f64(j, "tokens_per_s_least", k->low);
+    json_out_put_f64(j, "tokens_per_s_most", k->high);
     summary(j, &k->all);
     json_out_key(j, "repeats");
     json_out_arr(j);
@@ -98,18 +88,18 @@ static void machine(struct json_out *j, const struct engine_run *r) {
     cpu_name(name);
     json_out_key(j, "machine");
     json_out_obj(j);
-    text(j, "cpu", name);
-    text(j, "path", i->cpu_path);
-    number(j, "threads", (double)i->n_threads);
-    text(j, "dtype", i->dtype_name);
+    json_out_put_str(j, "cpu", name);
+    json_out_put_str(j, "path", i->cpu_path);
+    json_out_put_f64(j, "threads", (double)i->n_threads);
+    json_out_put_str(j, "dtype", i->dtype_name);
     json_out_key(j, "limits");
     json_out_arr(j);
     for (int l = 0; l < LIMITS; l++) {
         if (!(r->limits[l].per_s > 0)) continue;
         json_out_obj(j);
-        text(j, "name", limit_infos[l].name);
-        text(j, "unit", limit_infos[l].is_read ? "bytes/s" : "ops/s");
-        number(j, "value", r->limits[l].per_s);
+        json_out_put_str(j, "name", limit_infos[l].name);
+        json_out_put_str(j, "unit", limit_infos[l].is_read ? "bytes/s" : "ops/s");
+        json_out_put_f64(j, "value", r->limits[l].per_s);
         json_out_obj_end(j);
     }
     json_out_arr_end(j);
@@ -121,25 +111,24 @@ void engine_json(const struct engine_run *r, struct buf *out) {
     struct json_out j;
     json_out_init(&j, out);
     json_out_obj(&j);
-    text(&j, "format", "quire-bench-engine");
-    json_out_key(&j, "version");
-    json_out_u64(&j, 1);
+    json_out_put_str(&j, "format", "quire-bench-engine");
+    json_out_put_u64(&j, "version", 1);
     json_out_key(&j, "created");
     json_out_i64(&j, r->created_unix_s);
-    text(&j, "label", r->label);
-    text(&j, "model", r->model);
+    json_out_put_str(&j, "label", r->label);
+    json_out_put_str(&j, "model", r->model);
     machine(&j, r);
     json_out_key(&j, "least_costs");
     json_out_obj(&j);
-    number(&j, "weight_bytes", c->weight_bytes);
-    number(&j, "kv_bytes_per_position", c->kv_bytes);
-    number(&j, "ops_per_row", c->row_ops);
-    number(&j, "ops_per_row_of_logits", c->logit_ops);
-    number(&j, "ops_per_position_attended", c->attended_ops);
-    text(&j, "arithmetic_limit", c->unknown ? NULL : limit_infos[c->ops_limit].name);
-    text(&j, "shares_unknown", c->unknown);
+    json_out_put_f64(&j, "weight_bytes", c->weight_bytes);
+    json_out_put_f64(&j, "kv_bytes_per_position", c->kv_bytes);
+    json_out_put_f64(&j, "ops_per_row", c->row_ops);
+    json_out_put_f64(&j, "ops_per_row_of_logits", c->logit_ops);
+    json_out_put_f64(&j, "ops_per_position_attended", c->attended_ops);
+    json_out_put_str(&j, "arithmetic_limit", c->unknown ? NULL : limit_infos[c->ops_limit].name);
+    json_out_put_str(&j, "shares_unknown", c->unknown);
     json_out_obj_end(&j);
-    text(&j, "ended_early", r->ended);
+    json_out_put_str(&j, "ended_early", r->ended);
     json_out_key(&j, "notes");
     json_out_arr(&j);
     if (*r->note) json_out_str(&j, r->note);

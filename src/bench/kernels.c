@@ -50,21 +50,6 @@ enum bench_limit bench_op_limit(const struct bench *b, enum kern_act act) {
 
 /* ---- report ---- */
 
-static void put_str(struct bench *b, const char *key, const char *value) {
-    json_out_key(&b->json, key);
-    json_out_str(&b->json, value);
-}
-
-static void put_number(struct bench *b, const char *key, double value) {
-    json_out_key(&b->json, key);
-    json_out_f64(&b->json, value);
-}
-
-static void put_bool(struct bench *b, const char *key, bool value) {
-    json_out_key(&b->json, key);
-    json_out_bool(&b->json, value);
-}
-
 /* The limit that would take longest, and how many seconds. */
 static double least_seconds(const struct bench *b, const struct bench_row *r, enum bench_limit *bound) {
     double reading = r->bytes / b->limits[r->byte_limit].per_s, computing = 0.0;
@@ -92,14 +77,14 @@ void bench_measure(struct bench *b, const struct bench_row *r, team_work *work, 
     b->n_apart += doubtful;
     print_row(b->o->out, r, seconds, share, limit_infos[bound].about, doubtful);
     json_out_obj(&b->json);
-    put_str(b, "kernel", r->kernel);
-    put_str(b, "shape", r->shape);
-    put_number(b, "seconds", seconds);
-    put_number(b, "bytes_per_s", r->bytes / seconds);
-    put_number(b, "ops_per_s", r->ops > 0 ? r->ops / seconds : NAN); /* NaN becomes null */
-    put_str(b, "limit", limit_infos[bound].name);
-    put_number(b, "share", share);
-    put_bool(b, "apart", apart);
+    json_out_put_str(&b->json, "kernel", r->kernel);
+    json_out_put_str(&b->json, "shape", r->shape);
+    json_out_put_f64(&b->json, "seconds", seconds);
+    json_out_put_f64(&b->json, "bytes_per_s", r->bytes / seconds);
+    json_out_put_f64(&b->json, "ops_per_s", r->ops > 0 ? r->ops / seconds : NAN); /* NaN becomes null */
+    json_out_put_str(&b->json, "limit", limit_infos[bound].name);
+    json_out_put_f64(&b->json, "share", share);
+    json_out_put_bool(&b->json, "apart", apart);
     json_out_obj_end(&b->json);
 }
 
@@ -115,14 +100,14 @@ static void report_limit(void *ctx, enum bench_limit which, const struct limit *
                 info->is_read ? "GB/s" : "GOP/s", doubtful ? " (apart)" : "");
     fflush(b->o->out);
     json_out_obj(&b->json);
-    put_str(b, "name", info->name);
-    put_str(b, "about", info->about);
-    put_str(b, "unit", info->is_read ? "bytes/s" : "ops/s");
+    json_out_put_str(&b->json, "name", info->name);
+    json_out_put_str(&b->json, "about", info->about);
+    json_out_put_str(&b->json, "unit", info->is_read ? "bytes/s" : "ops/s");
     if (l->skipped) {
-        put_str(b, "skipped", l->skipped);
+        json_out_put_str(&b->json, "skipped", l->skipped);
     } else {
-        put_number(b, "value", l->per_s);
-        put_bool(b, "apart", l->apart);
+        json_out_put_f64(&b->json, "value", l->per_s);
+        json_out_put_bool(&b->json, "apart", l->apart);
     }
     json_out_obj_end(&b->json);
 }
@@ -147,9 +132,9 @@ static void report_paths(struct bench *b) {
                           : "available",
                 skipped ? skipped : "", chosen && limit ? ", limited to " : "", chosen && limit ? limit : "");
         json_out_obj(&b->json);
-        put_str(b, "name", names[i]);
-        put_str(b, "state", chosen ? "chosen" : skipped ? "skipped" : "available");
-        if (skipped) put_str(b, "reason", skipped);
+        json_out_put_str(&b->json, "name", names[i]);
+        json_out_put_str(&b->json, "state", chosen ? "chosen" : skipped ? "skipped" : "available");
+        if (skipped) json_out_put_str(&b->json, "reason", skipped);
         json_out_obj_end(&b->json);
     }
 }
@@ -166,16 +151,15 @@ static void report_machine(struct bench *b) {
     fprintf(out, "\n\npaths\n");
     json_out_key(j, "machine");
     json_out_obj(j);
-    put_str(b, "cpu", name);
+    json_out_put_str(&b->json, "cpu", name);
     json_out_key(j, "features");
     json_out_arr(j);
     for (size_t i = 0; features[i]; i++) json_out_str(j, features[i]);
     json_out_arr_end(j);
     json_out_obj_end(j);
-    json_out_key(j, "threads");
-    json_out_u64(j, b->n_threads);
-    put_str(b, "path", b->kern->name);
-    put_str(b, "cpu_limit", b->o->cpu_limit);
+    json_out_put_u64(j, "threads", b->n_threads);
+    json_out_put_str(&b->json, "path", b->kern->name);
+    json_out_put_str(&b->json, "cpu_limit", b->o->cpu_limit);
     json_out_key(j, "paths");
     json_out_arr(j);
     report_paths(b);
@@ -193,10 +177,10 @@ static int report_cores(struct bench *b, struct error *err) {
             s.low < CORE_SHARED_BELOW ? "; others use the same cores at times, and all figures vary" : "");
     json_out_key(&b->json, "cores");
     json_out_obj(&b->json);
-    put_number(b, "clock_hz", s.clock_hz);
-    put_number(b, "share", s.median);
-    put_number(b, "share_p10", s.low);
-    put_number(b, "share_p90", s.high);
+    json_out_put_f64(&b->json, "clock_hz", s.clock_hz);
+    json_out_put_f64(&b->json, "share", s.median);
+    json_out_put_f64(&b->json, "share_p10", s.low);
+    json_out_put_f64(&b->json, "share_p90", s.high);
     json_out_obj_end(&b->json);
     return QUIRE_OK;
 }
@@ -273,8 +257,7 @@ int bench_kernels(const struct bench_kernels *o, struct error *err) {
     if (rc) goto done;
     json_out_init(&b.json, json);
     json_out_obj(&b.json);
-    json_out_key(&b.json, "format");
-    json_out_u64(&b.json, 1);
+    json_out_put_u64(&b.json, "format", 1);
     report_machine(&b);
     rc = report_cores(&b, err);
     if (!rc && !o->cores_only) {

@@ -7,11 +7,6 @@
 
 #define FORMAT 1
 
-static void put_u64(struct json_out *j, const char *key, uint64_t v) {
-    json_out_key(j, key);
-    json_out_u64(j, v);
-}
-
 /* null for what the file does not say */
 static void put_known(struct json_out *j, const char *key, uint64_t v) {
     json_out_key(j, key);
@@ -42,17 +37,16 @@ static void put_files(struct json_out *j, const struct inspection *i) {
     json_out_arr(j);
     for (size_t k = 0; w && k < weights_n_files(w); k++) {
         json_out_obj(j);
-        json_out_key(j, "path");
-        json_out_str(j, weights_file_path(w, k));
-        put_u64(j, "bytes", weights_bytes_of_file(w, k));
+        json_out_put_str(j, "path", weights_file_path(w, k));
+        json_out_put_u64(j, "bytes", weights_bytes_of_file(w, k));
         json_out_obj_end(j);
     }
     json_out_arr_end(j);
     put_known(j, "file_bytes", w ? weights_file_bytes(w) : 0);
-    put_u64(j, "tensor_bytes", i->total.bytes);
-    put_u64(j, "tensors", i->total.n_tensors);
-    put_u64(j, "parameters", i->total.n_elements);
-    put_u64(j, "active_parameters", i->active);
+    json_out_put_u64(j, "tensor_bytes", i->total.bytes);
+    json_out_put_u64(j, "tensors", i->total.n_tensors);
+    json_out_put_u64(j, "parameters", i->total.n_elements);
+    json_out_put_u64(j, "active_parameters", i->active);
 }
 
 static void put_shapes(struct json_out *j, const struct inspect_sizes *s) {
@@ -65,10 +59,10 @@ static void put_shapes(struct json_out *j, const struct inspect_sizes *s) {
     put_known(j, "head_size", s->head_size);
     put_known(j, "feed_forward", s->ff);
     put_known(j, "vocabulary", s->vocabulary);
-    put_u64(j, "experts", s->experts);
-    put_u64(j, "experts_used", s->experts_used);
-    put_u64(j, "expert_feed_forward", s->expert_ff);
-    put_u64(j, "shared_feed_forward", s->shared_ff);
+    json_out_put_u64(j, "experts", s->experts);
+    json_out_put_u64(j, "experts_used", s->experts_used);
+    json_out_put_u64(j, "expert_feed_forward", s->expert_ff);
+    json_out_put_u64(j, "shared_feed_forward", s->shared_ff);
     json_out_obj_end(j);
     put_known(j, "context_length", s->context);
 }
@@ -77,11 +71,9 @@ static void put_rope(struct json_out *j, const char *key, const struct model_rop
     bool by_factor = r->scaling == ROPE_LINEAR || r->scaling == ROPE_YARN;
     json_out_key(j, key);
     json_out_obj(j);
-    json_out_key(j, "base");
-    json_out_f64(j, r->base);
-    put_u64(j, "dimensions", r->n_rot);
-    json_out_key(j, "scaling");
-    json_out_str(j, rope_scaling_name(r->scaling));
+    json_out_put_f64(j, "base", r->base);
+    json_out_put_u64(j, "dimensions", r->n_rot);
+    json_out_put_str(j, "scaling", rope_scaling_name(r->scaling));
     json_out_key(j, "factor");
     if (by_factor)
         json_out_f64(j, r->factor);
@@ -99,7 +91,7 @@ static void put_kv(struct json_out *j, const char *key, const struct model_spec 
     json_out_key(j, key);
     json_out_obj(j);
     for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++)
-        put_u64(j, dtypes[k].name, inspection_kv_bytes(s, n_tokens, dtypes[k].dtype));
+        json_out_put_u64(j, dtypes[k].name, inspection_kv_bytes(s, n_tokens, dtypes[k].dtype));
     json_out_obj_end(j);
 }
 
@@ -128,17 +120,16 @@ static void put_spec(struct json_out *j, const struct model_spec *s) {
     put_kv(j, keys[3], s, 1);
     put_kv(j, keys[4], s, 1000);
     put_kv(j, keys[5], s, s->context_len);
-    json_out_key(j, keys[6]);
-    json_out_bool(j, s->encoder);
+    json_out_put_bool(j, keys[6], s->encoder);
     json_out_key(j, keys[7]);
     enum model_pooling pooling = model_default_pooling(s, false);
     json_out_str(j, pooling ? model_pooling_name(pooling) : NULL);
 }
 
 static void put_sum(struct json_out *j, const struct inspect_sum *sum) {
-    put_u64(j, "tensors", sum->n_tensors);
-    put_u64(j, "parameters", sum->n_elements);
-    put_u64(j, "bytes", sum->bytes);
+    json_out_put_u64(j, "tensors", sum->n_tensors);
+    json_out_put_u64(j, "parameters", sum->n_elements);
+    json_out_put_u64(j, "bytes", sum->bytes);
 }
 
 static void put_classes(struct json_out *j, const struct inspection *i) {
@@ -149,10 +140,8 @@ static void put_classes(struct json_out *j, const struct inspection *i) {
             const struct inspect_sum *sum = &i->classes[class][type];
             if (!sum->n_tensors) continue;
             json_out_obj(j);
-            json_out_key(j, "class");
-            json_out_str(j, tensor_class_names[class]);
-            json_out_key(j, "type");
-            json_out_str(j, tensor_type_info(type)->name);
+            json_out_put_str(j, "class", tensor_class_names[class]);
+            json_out_put_str(j, "type", tensor_type_info(type)->name);
             put_sum(j, sum);
             json_out_obj_end(j);
         }
@@ -168,7 +157,7 @@ static void put_special(struct json_out *j, const struct inspection *i) {
         if (!inspection_special(i, inspection_specials[k], &id, &spelling)) continue;
         json_out_key(j, inspection_specials[k]);
         json_out_obj(j);
-        put_u64(j, "id", id);
+        json_out_put_u64(j, "id", id);
         put_text(j, "text", spelling);
         json_out_obj_end(j);
     }
@@ -196,13 +185,10 @@ static void put_template(struct json_out *j, const struct inspection *i) {
     }
     json_out_key(j, "chat_template");
     json_out_obj(j);
-    put_u64(j, "bytes", i->template.len);
-    json_out_key(j, "sha256");
-    json_out_str(j, i->template_sha256);
-    json_out_key(j, "renders");
-    json_out_bool(j, !i->template_error.code);
-    json_out_key(j, "error");
-    json_out_str(j, i->template_error.code ? i->template_error.text : NULL);
+    json_out_put_u64(j, "bytes", i->template.len);
+    json_out_put_str(j, "sha256", i->template_sha256);
+    json_out_put_bool(j, "renders", !i->template_error.code);
+    json_out_put_str(j, "error", i->template_error.code ? i->template_error.text : NULL);
     put_known(j, "probe_tokens", i->probe_tokens);
     json_out_obj_end(j);
 }
@@ -214,18 +200,16 @@ static void put_check(struct json_out *j, const struct inspection *i) {
     }
     json_out_key(j, "check");
     json_out_obj(j);
-    json_out_key(j, "gap");
-    json_out_str(j, i->gaps.code ? i->gaps.text : NULL);
+    json_out_put_str(j, "gap", i->gaps.code ? i->gaps.text : NULL);
     json_out_key(j, "not_finite");
     json_out_arr(j);
     for (size_t k = 0; k < i->total.n_tensors; k++) {
         const struct float_faults *f = &i->faults[k];
         if (!f->n_nan && !f->n_inf) continue;
         json_out_obj(j);
-        json_out_key(j, "tensor");
-        json_out_str(j, weights_tensor_at(i->model.weights, k)->name);
-        put_u64(j, "nan", f->n_nan);
-        put_u64(j, "infinite", f->n_inf);
+        json_out_put_str(j, "tensor", weights_tensor_at(i->model.weights, k)->name);
+        json_out_put_u64(j, "nan", f->n_nan);
+        json_out_put_u64(j, "infinite", f->n_inf);
         json_out_obj_end(j);
     }
     json_out_arr_end(j);
@@ -237,7 +221,7 @@ void inspection_json(const struct inspection *i, struct buf *out) {
     struct error ignored;
     json_out_init(&j, out);
     json_out_obj(&j);
-    put_u64(&j, "format", FORMAT);
+    json_out_put_u64(&j, "format", FORMAT);
     put_text(&j, "family", i->family);
     put_text(&j, "name", i->name);
     put_files(&j, i);
@@ -252,8 +236,7 @@ void inspection_json(const struct inspection *i, struct buf *out) {
     json_out_arr(&j);
     for (size_t k = 0; k < i->n_reasons; k++) json_out_str(&j, i->reasons[k].text);
     json_out_arr_end(&j);
-    json_out_key(&j, "whole");
-    json_out_bool(&j, !inspection_broken(i, &ignored));
+    json_out_put_bool(&j, "whole", !inspection_broken(i, &ignored));
     json_out_obj_end(&j);
     buf_putc(out, '\n');
 }

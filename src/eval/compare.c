@@ -233,36 +233,26 @@ static void print(const struct comparison *c, FILE *out) {
     fprintf(out, "verdict: %s\n", VERDICTS[c->verdict]);
 }
 
-static void put(struct json_out *j, const char *name, double v) {
-    json_out_key(j, name);
-    json_out_f64(j, v);
-}
-
 static void put_rows(const struct comparison *c, struct json_out *j) {
     json_out_obj(j);
-    put(j, "format", 1);
-    json_out_key(j, "kind");
-    json_out_str(j, "comparison");
-    json_out_key(j, "of");
-    json_out_str(j, kind_of(c->a));
-    json_out_key(j, "verdict");
-    json_out_str(j, c->verdict == EVAL_FAIL ? "fail" : VERDICTS[c->verdict]);
+    json_out_put_f64(j, "format", 1);
+    json_out_put_str(j, "kind", "comparison");
+    json_out_put_str(j, "of", kind_of(c->a));
+    json_out_put_str(j, "verdict", c->verdict == EVAL_FAIL ? "fail" : VERDICTS[c->verdict]);
     json_out_key(j, "figures");
     json_out_arr(j);
     for (size_t i = 0; i < c->n_rows; i++) {
         const struct row *r = &c->rows[i];
         json_out_obj(j);
-        json_out_key(j, "name");
-        json_out_str(j, r->f->name);
-        put(j, "items", (double)r->n);
-        put(j, "first", r->f->perplexity ? exp(r->a) : r->a);
-        put(j, "second", r->f->perplexity ? exp(r->b) : r->b);
-        put(j, "worse_by", r->worse);
-        put(j, "low", r->interval.known ? r->interval.low : NAN);
-        put(j, "high", r->interval.known ? r->interval.high : NAN);
-        put(j, "allowed", r->limit);
-        json_out_key(j, "verdict");
-        json_out_str(j, r->verdict == EVAL_FAIL ? "fail" : VERDICTS[r->verdict]);
+        json_out_put_str(j, "name", r->f->name);
+        json_out_put_f64(j, "items", (double)r->n);
+        json_out_put_f64(j, "first", r->f->perplexity ? exp(r->a) : r->a);
+        json_out_put_f64(j, "second", r->f->perplexity ? exp(r->b) : r->b);
+        json_out_put_f64(j, "worse_by", r->worse);
+        json_out_put_f64(j, "low", r->interval.known ? r->interval.low : NAN);
+        json_out_put_f64(j, "high", r->interval.known ? r->interval.high : NAN);
+        json_out_put_f64(j, "allowed", r->limit);
+        json_out_put_str(j, "verdict", r->verdict == EVAL_FAIL ? "fail" : VERDICTS[r->verdict]);
         json_out_obj_end(j);
     }
     json_out_arr_end(j);

@@ -97,25 +97,20 @@ static int figures_of(const struct results *s, struct kl_figures *f, struct erro
     return 0;
 }
 
-static void put_figure(struct json_out *j, const char *name, double v) {
-    json_out_key(j, name);
-    json_out_f64(j, v);
-}
-
 static void summary(const struct results *s, struct json_out *j, void *ctx) {
     const struct kl_figures *f = ctx;
-    put_figure(j, "windows", (double)s->n_done);
-    put_figure(j, "tokens", f->n);
-    put_figure(j, "perplexity", f->own.value);
-    put_figure(j, "error", f->own.error);
+    json_out_put_f64(j, "windows", (double)s->n_done);
+    json_out_put_f64(j, "tokens", f->n);
+    json_out_put_f64(j, "perplexity", f->own.value);
+    json_out_put_f64(j, "error", f->own.error);
     if (s->n_columns != N_COMPARED) return;
-    put_figure(j, "reference_perplexity", f->reference.value);
-    put_figure(j, "kl_mean", f->mean);
-    put_figure(j, "kl_p50", f->p50);
-    put_figure(j, "kl_p90", f->p90);
-    put_figure(j, "kl_p99", f->p99);
-    put_figure(j, "kl_max", f->max);
-    put_figure(j, "top1", f->top1);
+    json_out_put_f64(j, "reference_perplexity", f->reference.value);
+    json_out_put_f64(j, "kl_mean", f->mean);
+    json_out_put_f64(j, "kl_p50", f->p50);
+    json_out_put_f64(j, "kl_p90", f->p90);
+    json_out_put_f64(j, "kl_p99", f->p99);
+    json_out_put_f64(j, "kl_max", f->max);
+    json_out_put_f64(j, "top1", f->top1);
 }
 
 static void print(const struct kl_run *r, const struct kl_figures *f, const struct eval_kl *o, FILE *out) {

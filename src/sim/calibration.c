@@ -41,15 +41,10 @@ static const struct field numbers[] = {COUNT(startup_s, 0, 1e6), COUNT(request_u
 
 /* ---- writing ---- */
 
-static void put_number(struct json_out *j, const char *key, double v) {
-    json_out_key(j, key);
-    json_out_f64(j, v);
-}
-
 static void put_terms(struct json_out *j, const char *key, const double *v) {
     json_out_key(j, key);
     json_out_obj(j);
-    for (size_t i = 0; i < STEP_TERMS; i++) put_number(j, step_term_names[i], v[i]);
+    for (size_t i = 0; i < STEP_TERMS; i++) json_out_put_f64(j, step_term_names[i], v[i]);
     json_out_obj_end(j);
 }
 
@@ -58,13 +53,11 @@ static void put_fit(struct json_out *j, const struct step_model *m) {
     json_out_arr(j);
     for (size_t r = 0; r < STEP_REGIONS; r++) {
         json_out_obj(j);
-        json_out_key(j, "region");
-        json_out_str(j, step_region_names[r]);
-        json_out_key(j, "steps");
-        json_out_u64(j, m->fit[r].n);
-        put_number(j, "median_error", m->fit[r].median_error);
-        put_number(j, "p95_error", m->fit[r].p95_error);
-        put_number(j, "bias", m->fit[r].bias);
+        json_out_put_str(j, "region", step_region_names[r]);
+        json_out_put_u64(j, "steps", m->fit[r].n);
+        json_out_put_f64(j, "median_error", m->fit[r].median_error);
+        json_out_put_f64(j, "p95_error", m->fit[r].p95_error);
+        json_out_put_f64(j, "bias", m->fit[r].bias);
         json_out_obj_end(j);
     }
     json_out_arr_end(j);
@@ -75,26 +68,21 @@ void calibration_write(const struct calibration *c, struct buf *out) {
     const char *base = (const char *)c;
     json_out_init(&j, out);
     json_out_obj(&j);
-    json_out_key(&j, "format");
-    json_out_str(&j, FORMAT);
-    json_out_key(&j, "version");
-    json_out_u64(&j, VERSION);
+    json_out_put_str(&j, "format", FORMAT);
+    json_out_put_u64(&j, "version", VERSION);
     json_out_key(&j, "created_unix_s");
     json_out_i64(&j, c->created_unix_s);
     for (size_t i = 0; i < N(texts); i++) {
-        json_out_key(&j, texts[i].name);
-        json_out_str(&j, base + texts[i].offset);
+        json_out_put_str(&j, texts[i].name, base + texts[i].offset);
     }
     for (size_t i = 0; i < N(counts); i++) {
-        json_out_key(&j, counts[i].name);
-        json_out_u64(&j, *(const size_t *)(const void *)(base + counts[i].offset));
+        json_out_put_u64(&j, counts[i].name, *(const size_t *)(const void *)(base + counts[i].offset));
     }
     for (size_t i = 0; i < N(optional); i++) {
-        json_out_key(&j, optional[i].name);
-        json_out_u64(&j, *(const size_t *)(const void *)(base + optional[i].offset));
+        json_out_put_u64(&j, optional[i].name, *(const size_t *)(const void *)(base + optional[i].offset));
     }
     for (size_t i = 0; i < N(numbers); i++)
-        put_number(&j, numbers[i].name, *(const double *)(const void *)(base + numbers[i].offset));
+        json_out_put_f64(&j, numbers[i].name, *(const double *)(const void *)(base + numbers[i].offset));
     json_out_key(&j, "windows");
     json_out_arr(&j);
     for (size_t g = 0; g < c->n_groups; g++) json_out_u64(&j, c->window[g]);
