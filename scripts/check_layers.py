@@ -32,7 +32,7 @@ LAYERS = {
     "http": ({"base"}, {ERROR}, {"curl"}),
     "fetch": ({"base", "http"}, {ERROR}, {"jansson", "openssl"}),
     "load": ({"base", "http"}, {ERROR}, {"jansson"}),
-    "sim": ({"base", "engine", "load"}, {ERROR, QUIRE, STEP}, {"jansson"}),
+    "sim": ({"base", "engine", "load", "bench"}, {ERROR, QUIRE, STEP}, {"jansson"}),
     "advise": ({"base", "http", "load"}, {ERROR}, {"jansson"}),
     "tune": ({"base", "load", "sim"}, {ERROR}, {"jansson"}),
     "eval": ({"base", "text", "http"}, {ERROR, QUIRE, SCORE}, {"jansson"}),

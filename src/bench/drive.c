@@ -83,8 +83,10 @@ void drive_free(struct drive *d) {
     free(d);
 }
 
-const struct drive_step *drive_steps(const struct drive *d, size_t *n) {
+const struct drive_step *drive_steps(struct drive *d, size_t *n) {
+    pthread_mutex_lock(&d->lock);
     *n = d->n_steps;
+    pthread_mutex_unlock(&d->lock);
     return d->steps;
 }
 
@@ -104,32 +106,42 @@ static void await(struct drive *d) {
 /* ---- one run ---- */
 
 struct flight {
-    struct quire_stream **streams; /* [n] NULL: its end has been read */
-    size_t n, n_left;
+    struct quire_stream **streams; /* [n] NULL: its end has been read, or it is not submitted yet */
+    size_t n, n_submitted, n_left;
+    bool begun;      /* the first has its first token */
     uint64_t n_rows; /* computed by those that have ended */
+    uint32_t *prompt;
 };
 
-static int submit(struct drive *d, struct quire_engine *e, const struct drive_load *l, uint32_t *prompt,
+static void draw_prompt(const struct drive_load *l, size_t i, size_t n_prompt, uint32_t n_vocab,
+                        uint32_t *prompt) {
+    size_t n_prefix = i < l->n_seqs ? size_min(l->n_prefix, n_prompt) : 0;
+    for (size_t k = 0; k < n_prompt; k++) {
+        struct rng_block b = k < n_prefix ? rng_philox(0, (uint32_t)k, 0, 0x70726566, 0)
+                                          : rng_philox(l->seed, (uint32_t)k, (uint32_t)i, 0x64726976, 0);
+        prompt[k] = b.v[0] % n_vocab;
+    }
+}
+
+/* Those up to `end`; from n_seqs on they are the late ones. */
+static int submit(struct drive *d, struct quire_engine *e, const struct drive_load *l, size_t end,
                   struct flight *f, struct error *err) {
-    uint32_t n_vocab = (uint32_t)quire_info(e)->n_vocab;
-    struct quire_request r = {.prompt = prompt,
-                              .n_prompt = l->n_prompt,
+    struct quire_request r = {.prompt = f->prompt,
                               .sampling = {.top_p = 1,
                                            .repetition_penalty = 1,
-                                           .max_tokens = l->n_output,
                                            .ignore_eos = true,
                                            .n_logprobs = -1,
                                            .n_prompt_logprobs = -1},
                               .skip_prefix_cache = !l->cached,
                               .waker = &d->waker};
     int rc = 0;
-    for (size_t i = 0; i < l->n_seqs && !rc; i++) {
-        for (size_t k = 0; k < l->n_prompt; k++) {
-            struct rng_block b = rng_philox(l->seed, (uint32_t)k, (uint32_t)i, 0x64726976, 0);
-            prompt[k] = b.v[0] % n_vocab;
-        }
+    for (size_t i = f->n_submitted; i < end && !rc; i++) {
+        bool late = i >= l->n_seqs;
+        r.n_prompt = late ? l->late_prompt : l->n_prompt;
+        r.sampling.max_tokens = late ? l->late_output : l->n_output;
+        draw_prompt(l, i, r.n_prompt, (uint32_t)quire_info(e)->n_vocab, f->prompt);
         rc = quire_submit(e, &r, &f->streams[i], err);
-        f->n_left += !rc;
+        f->n_submitted += !rc;
     }
     return rc;
 }
@@ -140,6 +152,7 @@ static int read_events(struct flight *f, struct error *err) {
     for (size_t i = 0; i < f->n; i++) {
         struct quire_event event = {0};
         while (f->streams[i] && quire_poll(f->streams[i], &event)) {
+            f->begun = true;
             if (event.finish == QUIRE_RUNNING) continue;
             if (event.finish != QUIRE_LENGTH && event.finish != QUIRE_STOP && !rc)
                 rc = error_set(err, event.error ? event.error->code : QUIRE_ECANCELED,
@@ -177,45 +190,56 @@ static int settle(struct drive *d, const struct flight *f, struct error *err) {
     return 0;
 }
 
-static void begin(struct drive *d) {
+void drive_forget(struct drive *d) {
     pthread_mutex_lock(&d->lock);
     d->n_steps = d->n_lost = 0;
     d->n_rows = 0;
-    d->awake = false;
-    d->holding = true;
     pthread_mutex_unlock(&d->lock);
 }
 
-static void release(struct drive *d) {
+static void hold(struct drive *d, bool holding) {
     pthread_mutex_lock(&d->lock);
-    d->holding = false;
-    pthread_cond_broadcast(&d->released);
+    d->holding = holding;
+    if (!holding) pthread_cond_broadcast(&d->released);
     pthread_mutex_unlock(&d->lock);
+}
+
+/* Submits, and reads until all have ended. */
+static int fly(struct drive *d, struct quire_engine *e, const struct drive_load *l,
+               const volatile int *interrupted, struct flight *f, struct error *err) {
+    hold(d, true);
+    int rc = submit(d, e, l, l->n_seqs, f, err);
+    hold(d, false);
+    while (!rc && f->n_left) {
+        await(d);
+        rc = interrupted && *interrupted ? error_set(err, QUIRE_ECANCELED, "interrupted")
+                                         : read_events(f, err);
+        if (!rc && f->begun && f->n_submitted < f->n) rc = submit(d, e, l, f->n, f, err);
+    }
+    return rc;
+}
+
+static void land(struct flight *f) {
+    for (size_t i = 0; f->streams && i < f->n; i++)
+        if (f->streams[i]) quire_cancel(f->streams[i]);
+    for (size_t i = 0; f->streams && i < f->n; i++) {
+        struct quire_event event = {0};
+        while (f->streams[i] && event.finish == QUIRE_RUNNING) quire_wait(f->streams[i], &event, TICK_US);
+        quire_close(f->streams[i]);
+    }
 }
 
 int drive_run(struct drive *d, struct quire_engine *e, const struct drive_load *l,
               const volatile int *interrupted, struct error *err) {
-    struct flight f = {.streams = calloc(l->n_seqs, sizeof *f.streams), .n = l->n_seqs};
-    uint32_t *prompt = calloc(l->n_prompt, sizeof *prompt);
-    int rc =
-        f.streams && prompt ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory for %zu sequences", l->n_seqs);
-    begin(d);
-    if (!rc) rc = submit(d, e, l, prompt, &f, err);
-    release(d);
-    while (!rc && f.n_left) {
-        await(d);
-        rc = interrupted && *interrupted ? error_set(err, QUIRE_ECANCELED, "interrupted")
-                                         : read_events(&f, err);
-    }
-    for (size_t i = 0; f.streams && i < f.n; i++)
-        if (f.streams[i]) quire_cancel(f.streams[i]);
-    for (size_t i = 0; f.streams && i < f.n; i++) {
-        struct quire_event event = {0};
-        while (f.streams[i] && event.finish == QUIRE_RUNNING) quire_wait(f.streams[i], &event, TICK_US);
-        quire_close(f.streams[i]);
-    }
+    struct flight f = {.n = l->n_seqs + l->n_late, .n_left = l->n_seqs + l->n_late};
+    f.streams = calloc(f.n, sizeof *f.streams);
+    f.prompt = calloc(size_max(l->n_prompt, l->late_prompt), sizeof *f.prompt);
+    drive_forget(d);
+    int rc = f.streams && f.prompt ? fly(d, e, l, interrupted, &f, err)
+                                   : error_set(err, QUIRE_ENOMEM, "out of memory for %zu sequences", f.n);
+    land(&f);
     if (!rc) rc = settle(d, &f, err);
     free(f.streams);
-    free(prompt);
+    free(f.prompt);
     return rc;
 }

@@ -25,6 +25,9 @@ struct drive_load {
     size_t n_prompt, n_output; /* tokens of each; at least 1 */
     uint64_t seed;             /* of the prompts: the same seed makes the same ones */
     bool cached;               /* prompts may be found in the prefix cache */
+    size_t n_prefix;           /* of n_prompt: the same in all prompts, of all loads */
+    /* submitted when the first token of the others is there; 0: none */
+    size_t n_late, late_prompt, late_output;
 };
 
 struct drive_step {
@@ -34,11 +37,14 @@ struct drive_step {
 
 /* Submits all and waits for their ends, and for all steps to be told. Without preemptions the prefill rows of
  * the steps are the prompts' tokens that were not found in the cache, and the decode rows are n_seqs *
- * (n_output - 1). QUIRE_ECANCELED: interrupted (may be NULL) was raised; nothing runs any more then.
- * QUIRE_ELIMIT: more than max_steps steps. Else errors of quire_submit and of a sequence that failed. */
+ * (n_output - 1) and n_late * (late_output - 1). QUIRE_ECANCELED: interrupted (may be NULL) was raised;
+ * nothing runs any more then. QUIRE_ELIMIT: more than max_steps steps. Else errors of quire_submit and of a
+ * sequence that failed. */
 int drive_run(struct drive *d, struct quire_engine *e, const struct drive_load *l,
               const volatile int *interrupted, struct error *err);
-/* Of the last run, in order; valid until the next one. */
-const struct drive_step *drive_steps(const struct drive *d, size_t *n);
+/* Of the last run, or since drive_forget, in order; valid until the next one. */
+const struct drive_step *drive_steps(struct drive *d, size_t *n);
+/* Forgets all steps; those of whatever the engine does are kept from now on. */
+void drive_forget(struct drive *d);
 
 #endif

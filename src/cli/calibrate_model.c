@@ -20,19 +20,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STEPS_KEPT 200000
 #define KV_BYTES   (UINT64_C(1) << 30) /* for the measurements; what a server would take is worked out */
 #define SEQS_LEAST 128 /* so that steps of many sequences are measured, whatever is simulated then */
 
 struct session_parts {
     struct loaded_model model;
     struct serve *server;
+    struct drive *drive; /* reads the engine's steps */
     struct step_log steps;
     struct target target;
     struct target_config config;
     const char *name; /* of the model in the API */
     char url[64];
     const volatile int *interrupted;
+    uint64_t salt;         /* of the next prompts */
     struct meminfo memory; /* before the model was opened */
     double memory_share;   /* 0: KV memory was given */
 };
@@ -41,8 +42,7 @@ struct session_parts {
 
 /* A closed loop of random prompts; what the client saw, and how the engine's own TTFT was on average. */
 static int probe(struct session_parts *p, uint32_t input, uint32_t output, size_t streams, size_t n,
-                 struct summary *s, double *engine_ttft_ms, struct error *err) {
-    static uint64_t salt = 1000;
+                 uint64_t salt, struct summary *s, double *engine_ttft_ms, struct error *err) {
     struct workload_spec spec = {.name = "random",
                                  .kind = WORKLOAD_RANDOM,
                                  .input = {LENGTH_FIXED, input, 0},
@@ -55,7 +55,7 @@ static int probe(struct session_parts *p, uint32_t input, uint32_t output, size_
                            .concurrency = streams,
                            .max_active = streams,
                            .n_sessions = n,
-                           .salt = salt++,
+                           .salt = salt,
                            .time_scale = 1,
                            .interval_s = 1,
                            .http = {.timeout_s = 600},
@@ -74,38 +74,38 @@ static int probe(struct session_parts *p, uint32_t input, uint32_t output, size_
     return rc;
 }
 
-/* What steps take longer while their tokens are written out. */
-static double row_us(const struct session_parts *p, size_t from, const struct step_model *m) {
-    double more = 0, rows = 0;
-    for (size_t i = from; i < atomic_load(&p->steps.n); i++) {
-        struct quire_step s = p->steps.steps[i];
-        double measured = (double)(s.prepare_us + s.forward_us + s.sample_us);
-        step_model_time(m, &s);
-        double predicted = (double)(s.forward_us + s.sample_us);
-        if (measured > 3 * predicted) continue; /* something else had the machine */
-        more += measured - predicted;
-        rows += (double)s.n_logit_rows;
+/* Milliseconds that a request of so many tokens is on its way before and behind the engine. Prompts that the
+ * engine has in its cache tell the same in less time, so each is sent twice. */
+static int outside(struct session_parts *p, uint32_t input, size_t n, double *ms, struct error *err) {
+    struct summary s;
+    double engine_ms, sum = 0;
+    uint64_t salt = p->salt++;
+    int rc = 0;
+    for (int i = 0; i < 2 && !rc; i++) {
+        rc = probe(p, input, 2, 1, n, salt, &s, &engine_ms, err);
+        if (!rc) sum += s.ms[LATENCY_TTFT].mean - engine_ms;
     }
-    return rows > 0 ? fmax(0, more / rows) : 0;
+    *ms = fmax(0, sum / 2);
+    return rc;
 }
 
 static int measure_api(struct session_parts *p, struct calibration *c, struct error *err) {
     const struct quire_info *info = quire_info(p->model.engine);
-    uint32_t small = 16, large = (uint32_t)size_min(1000, info->max_model_len / 2);
-    size_t streams = size_min(16, info->max_requests);
+    uint32_t small = 16, large = (uint32_t)size_min(600, info->max_model_len / 2);
+    size_t streams = size_min(16, info->max_requests), n;
     struct summary s;
-    double engine_ms;
-    int rc = probe(p, small, 4, 1, 12, &s, &engine_ms, err);
+    double few, many, engine_ms;
+    int rc = outside(p, small, 12, &few, err);
+    if (!rc) rc = outside(p, large, 4, &many, err);
     if (rc) return rc;
-    double few = fmax(0, 1000 * (s.ms[LATENCY_TTFT].p50 - engine_ms));
-    if ((rc = probe(p, large, 2, 1, 4, &s, &engine_ms, err))) return rc;
-    double many = fmax(few, 1000 * (s.ms[LATENCY_TTFT].mean - engine_ms));
-    c->prompt_token_us = large > small ? (many - few) / (double)(large - small) : 0;
-    c->request_us = fmax(0, few - c->prompt_token_us * small);
-    size_t from = atomic_load(&p->steps.n);
-    if ((rc = probe(p, small, 32, streams, 2 * streams, &s, &engine_ms, err))) return rc;
-    c->row_us = row_us(p, from, &c->steps);
-    return 0;
+    c->prompt_token_us = large > small ? fmax(0, 1000 * (many - few)) / (double)(large - small) : 0;
+    c->request_us = fmax(0, 1000 * few - c->prompt_token_us * small);
+    drive_forget(p->drive);
+    rc = probe(p, small, 48, 1, 4, p->salt++, &s, &engine_ms, err);
+    if (!rc) rc = probe(p, small, 32, streams, 2 * streams, p->salt++, &s, &engine_ms, err);
+    const struct drive_step *steps = drive_steps(p->drive, &n);
+    if (!rc) calibrate_api(steps, n, &c->steps, &c->gap_us, &c->row_us);
+    return rc;
 }
 
 static int open_server(struct session_parts *p, struct log *log, struct error *err) {
@@ -203,8 +203,8 @@ static int measure(struct session_parts *p, const char *argument, double seconds
     if (!rc && quire_info(p->model.engine)->pooling)
         rc = error_set(err, QUIRE_EUNSUPPORTED, "%s makes vectors; text can be simulated", argument);
     if (!rc) wait_for_memory(p);
-    if (!rc) rc = calibrate_run(p->model.engine, max_num_seqs, &o, err);
-    if (!rc) rc = step_model_fit(p->steps.steps, atomic_load(&p->steps.n), &c->steps, err);
+    if (!rc) rc = calibrate_run(p->drive, p->model.engine, max_num_seqs, &o, &p->steps, err);
+    if (!rc) rc = step_model_fit(p->steps.steps, p->steps.end_us, p->steps.n, &c->steps, err);
     if (!rc) rc = open_server(p, log, err);
     if (!rc) rc = learn(p, c, err);
     return rc ? rc : measure_api(p, c, err);
@@ -212,7 +212,7 @@ static int measure(struct session_parts *p, const char *argument, double seconds
 
 int calibrate_model(const char *argument, const struct engine_options *given, double seconds,
                     const volatile int *interrupted, struct calibration *out, struct error *err) {
-    struct session_parts p = {.name = argument, .interrupted = interrupted};
+    struct session_parts p = {.name = argument, .interrupted = interrupted, .salt = 1000};
     struct engine_options o = *given;
     struct log log = {stderr, LOG_ERROR};
     uint64_t start = clock_us();
@@ -220,9 +220,9 @@ int calibrate_model(const char *argument, const struct engine_options *given, do
     o.max_num_seqs = o.max_num_seqs < SEQS_LEAST ? SEQS_LEAST : o.max_num_seqs;
     o.max_num_batched_tokens =
         o.max_num_batched_tokens < o.max_num_seqs ? o.max_num_seqs : o.max_num_batched_tokens;
-    int rc = step_log_open(&p.steps, STEPS_KEPT, err);
+    int rc = drive_create(CALIBRATE_MOST_STEPS, &p.drive, err);
     if (rc) return rc;
-    o.step_reader = &p.steps.reader;
+    o.step_reader = drive_reader(p.drive);
     if (!o.kv_bytes && !meminfo_read("", &p.memory)) {
         p.memory_share = o.memory_share;
         o.kv_bytes = (int64_t)size_min(KV_BYTES, p.memory.available_bytes / 4);
@@ -238,7 +238,8 @@ int calibrate_model(const char *argument, const struct engine_options *given, do
         if (p.server) serve_free(p.server);
         loaded_model_close(&p.model);
     }
-    step_log_close(&p.steps);
+    step_log_free(&p.steps);
+    drive_free(p.drive);
     return rc;
 }
 

@@ -121,6 +121,8 @@ static int get_calibration(const char *argument, const struct simulate_options *
 
 /* ---- what is printed ---- */
 
+#define UNSTEADY 0.1 /* from P10 to P90 */
+
 struct teller { /* a simulated server that says what it was at the end */
     struct sim_target target;
     struct performer inner;
@@ -162,9 +164,16 @@ static void print_calibration(const struct calibration *c) {
             printf("  %-24s %8zu %8.1f %% %8.1f %% %+6.1f %%\n", step_region_names[r], f->n,
                    100 * f->median_error, 100 * f->p95_error, 100 * f->bias);
     }
-    printf("  a request takes %.2f ms and %.1f us a prompt token before the engine has it, a token %.0f us "
-           "of its step\n",
-           c->request_us / 1000, c->prompt_token_us, c->row_us);
+    printf(
+        "  a request takes %.2f ms and %.1f us a prompt token before the engine has it; a step takes %.0f us "
+        "and %.0f us a token more while they are written out\n",
+        c->request_us / 1000, c->prompt_token_us, c->gap_us, c->row_us);
+    if (c->steps.slow_high > 0)
+        printf("  for seconds together steps took %.2f to %.2f times as long as in the mean (P10 to P90)%s\n",
+               c->steps.slow_low, c->steps.slow_high,
+               c->steps.slow_high - c->steps.slow_low > UNSTEADY
+                   ? ": the machine's speed wanders, and so will what is measured beside a simulation"
+                   : "");
 }
 
 static void print_scale(const struct scale_answer *a, const struct simulate_options *o, double startup_s) {

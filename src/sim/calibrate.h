@@ -2,25 +2,21 @@
 #ifndef SIM_CALIBRATE_H
 #define SIM_CALIBRATE_H
 
+#include "bench/drive.h"
 #include "sim/calibration.h"
 
 #include <quire/quire.h>
 #include <quire/step.h>
 
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 
-/* Every step of an engine, for quire_config.step_reader: &log->reader. */
+/* The steps of all mixes, in order. */
 struct step_log {
-    struct quire_step_reader reader;
-    struct quire_step *steps; /* [cap]; those beyond are not kept */
-    size_t cap;
-    _Atomic size_t n;
+    struct quire_step *steps; /* [n] */
+    uint64_t *end_us;         /* [n] as struct drive_step has it */
+    size_t n, cap;
 };
-
-int step_log_open(struct step_log *log, size_t cap, struct error *err);
-void step_log_close(struct step_log *log);
+void step_log_free(struct step_log *log);
 
 struct calibrate_options {
     double seconds; /* the mixes are gone through again until then; each once at least */
@@ -28,9 +24,19 @@ struct calibrate_options {
     const volatile int *interrupted;
 };
 
+#define CALIBRATE_MOST_STEPS 4096 /* of a mix: what the drive needs room for */
+
 /* Runs the mixes that the engine's limits allow: decodes of 1 to max_num_seqs sequences with short and long
- * contexts, prompts of many lengths, prompts that come while others are decoded. */
-int calibrate_run(struct quire_engine *e, size_t max_num_seqs, const struct calibrate_options *o,
-                  struct error *err);
+ * contexts, prompts of many lengths, prompts that come while others are decoded. They are short, and each
+ * round has another order, so that moments at which the machine is slow fall on all of them alike. d: the
+ * engine's step reader. log begins zeroed. */
+int calibrate_run(struct drive *d, struct quire_engine *e, size_t max_num_seqs,
+                  const struct calibrate_options *o, struct step_log *log, struct error *err);
+
+/* What a step takes longer when a server writes its tokens out: the time that passes between two steps while
+ * there is work, and preparing and sampling beyond what m says. Steps of one row tell gap_us, those of many
+ * row_us for each more. */
+void calibrate_api(const struct drive_step *steps, size_t n, const struct step_model *m, double *gap_us,
+                   double *row_us);
 
 #endif

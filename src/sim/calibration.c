@@ -35,6 +35,10 @@ static const struct field counts[] = {
     COUNT(chat_tokens, 0, 100000)};
 /* Those that a file may lack: 0. */
 static const struct field optional[] = {COUNT(tensor_bytes, 0, 9e15)};
+static const struct field optional_numbers[] = {
+    COUNT(gap_us, 0, 1e9),
+    {"slow_low", offsetof(struct calibration, steps.slow_low), 0, 0, 1e9},
+    {"slow_high", offsetof(struct calibration, steps.slow_high), 0, 0, 1e9}};
 static const struct field numbers[] = {COUNT(startup_s, 0, 1e6), COUNT(request_us, 0, 1e9),
                                        COUNT(prompt_token_us, 0, 1e9), COUNT(row_us, 0, 1e9)};
 #define N(a) (sizeof(a) / sizeof *(a))
@@ -63,6 +67,11 @@ static void put_fit(struct json_out *j, const struct step_model *m) {
     json_out_arr_end(j);
 }
 
+static void put_numbers(struct json_out *j, const struct field *f, size_t n, const char *base) {
+    for (size_t i = 0; i < n; i++)
+        json_out_put_f64(j, f[i].name, *(const double *)(const void *)(base + f[i].offset));
+}
+
 void calibration_write(const struct calibration *c, struct buf *out) {
     struct json_out j;
     const char *base = (const char *)c;
@@ -72,17 +81,13 @@ void calibration_write(const struct calibration *c, struct buf *out) {
     json_out_put_u64(&j, "version", VERSION);
     json_out_key(&j, "created_unix_s");
     json_out_i64(&j, c->created_unix_s);
-    for (size_t i = 0; i < N(texts); i++) {
-        json_out_put_str(&j, texts[i].name, base + texts[i].offset);
-    }
-    for (size_t i = 0; i < N(counts); i++) {
+    for (size_t i = 0; i < N(texts); i++) json_out_put_str(&j, texts[i].name, base + texts[i].offset);
+    for (size_t i = 0; i < N(counts); i++)
         json_out_put_u64(&j, counts[i].name, *(const size_t *)(const void *)(base + counts[i].offset));
-    }
-    for (size_t i = 0; i < N(optional); i++) {
+    for (size_t i = 0; i < N(optional); i++)
         json_out_put_u64(&j, optional[i].name, *(const size_t *)(const void *)(base + optional[i].offset));
-    }
-    for (size_t i = 0; i < N(numbers); i++)
-        json_out_put_f64(&j, numbers[i].name, *(const double *)(const void *)(base + numbers[i].offset));
+    put_numbers(&j, numbers, N(numbers), base);
+    put_numbers(&j, optional_numbers, N(optional_numbers), base);
     json_out_key(&j, "windows");
     json_out_arr(&j);
     for (size_t g = 0; g < c->n_groups; g++) json_out_u64(&j, c->window[g]);
@@ -156,19 +161,29 @@ static void get_windows(struct reader *r, struct calibration *c) {
     }
 }
 
+/* may_lack: a field that is not there is 0. */
+static void get_counts(struct reader *r, const struct field *f, size_t n, bool may_lack, char *base) {
+    for (size_t i = 0; i < n; i++) {
+        if (may_lack && !json_object_get(r->root, f[i].name)) continue;
+        double v = get_number(r, r->root, f[i].name, f[i].min, f[i].max);
+        if (v != floor(v)) wrong(r, f[i].name, "a whole number");
+        *(size_t *)(void *)(base + f[i].offset) = (size_t)v;
+    }
+}
+
+static void get_numbers(struct reader *r, const struct field *f, size_t n, bool may_lack, char *base) {
+    for (size_t i = 0; i < n; i++)
+        if (!may_lack || json_object_get(r->root, f[i].name))
+            *(double *)(void *)(base + f[i].offset) = get_number(r, r->root, f[i].name, f[i].min, f[i].max);
+}
+
 static void get_all(struct reader *r, struct calibration *c) {
     char *base = (char *)c;
     for (size_t i = 0; i < N(texts); i++) get_text(r, &texts[i], base + texts[i].offset);
-    for (size_t i = 0; i < N(counts); i++)
-        *(size_t *)(void *)(base + counts[i].offset) =
-            (size_t)get_number(r, r->root, counts[i].name, counts[i].min, counts[i].max);
-    for (size_t i = 0; i < N(optional); i++)
-        if (json_object_get(r->root, optional[i].name))
-            *(size_t *)(void *)(base + optional[i].offset) =
-                (size_t)get_number(r, r->root, optional[i].name, optional[i].min, optional[i].max);
-    for (size_t i = 0; i < N(numbers); i++)
-        *(double *)(void *)(base + numbers[i].offset) =
-            get_number(r, r->root, numbers[i].name, numbers[i].min, numbers[i].max);
+    get_counts(r, counts, N(counts), false, base);
+    get_counts(r, optional, N(optional), true, base);
+    get_numbers(r, numbers, N(numbers), false, base);
+    get_numbers(r, optional_numbers, N(optional_numbers), true, base);
     c->created_unix_s = (int64_t)get_number(r, r->root, "created_unix_s", 0, 1e12);
     if (!r->rc) get_windows(r, c);
     get_terms(r, "forward_us", c->steps.forward_us);
@@ -176,14 +191,11 @@ static void get_all(struct reader *r, struct calibration *c) {
     get_fit(r, &c->steps);
 }
 
-int calibration_read(const char *option, const char *path, struct calibration *out, struct error *err) {
-    struct buf data = BUF_INIT;
+int calibration_parse(const char *path, const char *text, size_t n, struct calibration *out,
+                      struct error *err) {
     json_error_t e;
     *out = (struct calibration){0};
-    int rc = file_read(option, path, MAX_MIB, &data, err);
-    if (rc) return rc;
-    json_t *root = json_loadb(data.data ? data.data : "", data.len, JSON_REJECT_DUPLICATES, &e);
-    buf_free(&data);
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     if (!root) return error_set(err, QUIRE_EFORMAT, "%.200s: line %d: not JSON: %s", path, e.line, e.text);
     const char *format = json_string_value(json_object_get(root, "format"));
     json_int_t version = json_integer_value(json_object_get(root, "version"));
@@ -198,12 +210,21 @@ int calibration_read(const char *option, const char *path, struct calibration *o
     return r.rc;
 }
 
+int calibration_read(const char *option, const char *path, struct calibration *out, struct error *err) {
+    struct buf data = BUF_INIT;
+    *out = (struct calibration){0};
+    int rc = file_read(option, path, MAX_MIB, &data, err);
+    if (!rc) rc = calibration_parse(path, data.data ? data.data : "", data.len, out, err);
+    buf_free(&data);
+    return rc;
+}
+
 /* ---- the clock ---- */
 
 static void time_step(void *ctx, struct quire_step *step) {
     const struct calibration *c = ctx;
     step_model_time(&c->steps, step);
-    step->sample_us += (uint64_t)(c->row_us * (double)step->n_logit_rows + 0.5);
+    step->sample_us += (uint64_t)(c->gap_us + c->row_us * (double)step->n_logit_rows + 0.5);
 }
 
 struct sim_clock calibration_clock(const struct calibration *c) {

@@ -23,14 +23,16 @@ struct calibration {
     size_t kv_bytes_per_token;
     double startup_s; /* from nothing to ready */
     /* the API around the engine: a request takes request_us, and prompt_token_us for each token of its
-     * prompt, before the engine has it; row_us: what a step takes longer for each token, while the server
-     * writes it out and a client on the same machine reads it */
-    double request_us, prompt_token_us, row_us;
+     * prompt, before the engine has it; gap_us, row_us: what a step takes longer, and for each token, while
+     * the server writes it out and a client on the same machine reads it (sim/calibrate.h) */
+    double request_us, prompt_token_us, gap_us, row_us;
     size_t chat_tokens; /* that the chat template adds to a message */
     struct step_model steps;
 };
 
 /* option: what named the file, for messages. */
+int calibration_parse(const char *path, const char *text, size_t n, struct calibration *out,
+                      struct error *err); /* path: for messages */
 int calibration_read(const char *option, const char *path, struct calibration *out, struct error *err);
 void calibration_write(const struct calibration *c, struct buf *out); /* JSON */
 

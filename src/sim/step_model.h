@@ -35,18 +35,28 @@ struct step_fit {
 struct step_model {
     double forward_us[STEP_TERMS], rest_us[STEP_TERMS]; /* of each unit of a term; rest: prepare and sample */
     struct step_fit fit[STEP_REGIONS];
+    /* While it was measured, steps took so many times what the model says, for seconds together: P10 and P90
+     * over the steps; 0: not known */
+    double slow_low, slow_high;
 };
 
 /* Terms of a step, which the coefficients multiply. */
 void step_terms(const struct quire_step *s, double terms[STEP_TERMS]);
 
-/* Fills the three times of a step whose counts are set; what is neither prepare nor forward is in sample_us.
- */
+/* Fills the times of a step whose counts are set; what is neither prepare nor forward is in sample_us. At
+ * most STEP_MOST_US each, whatever the coefficients are. */
+#define STEP_MOST_US 1000000000000u
 void step_model_time(const struct step_model *m, struct quire_step *s);
 
 /* Least squares of the relative error with outliers left out (beyond 4 median absolute deviations, three
- * rounds). QUIRE_EINVAL with fewer than STEP_LEAST steps. */
-#define STEP_LEAST 50
-int step_model_fit(const struct quire_step *steps, size_t n, struct step_model *out, struct error *err);
+ * rounds). QUIRE_EINVAL with fewer than STEP_LEAST steps.
+ *
+ * end_us [n], ascending (NULL: not known): when each ended. The speed of a machine that is shared wanders for
+ * seconds together, and would be taken for a property of what happened to run then. So times are divided by
+ * how slow the steps within STEP_DRIFT_US are beside the model, in turns with fitting it; the mean stays. */
+#define STEP_LEAST    50
+#define STEP_DRIFT_US 1500000
+int step_model_fit(const struct quire_step *steps, const uint64_t *end_us, size_t n, struct step_model *out,
+                   struct error *err);
 
 #endif

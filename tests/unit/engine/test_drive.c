@@ -15,7 +15,7 @@ struct sums {
     uint64_t prefill_attended, decode_attended, us;
 };
 
-static struct sums sums_of(const struct drive *d) {
+static struct sums sums_of(struct drive *d) {
     struct sums s = {0};
     size_t n;
     const struct drive_step *steps = drive_steps(d, &n);
@@ -58,8 +58,10 @@ static void tear_down(struct fixture *f) {
 }
 
 static void test_rows_are_those_of_the_load(void **state) {
-    static const struct drive_load loads[] = {
-        {1, 1, 1, 1, false}, {5, 37, 9, 2, false}, {8, 120, 2, 3, false}, {3, 16, 30, 4, false}};
+    static const struct drive_load loads[] = {{.n_seqs = 1, .n_prompt = 1, .n_output = 1, .seed = 1},
+                                              {.n_seqs = 5, .n_prompt = 37, .n_output = 9, .seed = 2},
+                                              {.n_seqs = 8, .n_prompt = 120, .n_output = 2, .seed = 3},
+                                              {.n_seqs = 3, .n_prompt = 16, .n_output = 30, .seed = 4}};
     struct fixture f = set_up(1000, 64);
     struct error err = {0};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++) {
@@ -77,7 +79,7 @@ static void test_rows_are_those_of_the_load(void **state) {
 }
 
 static void test_cached_prompts(void **state) {
-    struct drive_load l = {4, 100, 3, 7, false};
+    struct drive_load l = {.n_seqs = 4, .n_prompt = 100, .n_output = 3, .seed = 7};
     struct fixture f = set_up(1000, 256);
     struct error err = {0};
     assert_int_equal(drive_run(f.drive, f.engine, &l, NULL, &err), 0);
@@ -90,9 +92,47 @@ static void test_cached_prompts(void **state) {
     tear_down(&f);
 }
 
+/* A prefix that all share is computed once, also by the next load with other prompts. */
+static void test_shared_prefix(void **state) {
+    struct drive_load l = {
+        .n_seqs = 3, .n_prompt = 64 + 10, .n_output = 2, .seed = 7, .cached = true, .n_prefix = 64};
+    struct fixture f = set_up(1000, 512);
+    struct error err = {0};
+    assert_int_equal(drive_run(f.drive, f.engine, &l, NULL, &err), 0);
+    l.seed = 8;
+    assert_int_equal(drive_run(f.drive, f.engine, &l, NULL, &err), 0);
+    assert_int_equal(sums_of(f.drive).prefill, 3 * 10);
+    tear_down(&f);
+}
+
+/* Those that come late are computed beside those that were there. */
+static void test_late_ones(void **state) {
+    struct drive_load l = {.n_seqs = 4,
+                           .n_prompt = 20,
+                           .n_output = 60,
+                           .seed = 7,
+                           .n_late = 2,
+                           .late_prompt = 90,
+                           .late_output = 5};
+    struct fixture f = set_up(1000, 512);
+    struct error err = {0};
+    size_t n, n_mixed = 0;
+    assert_int_equal(drive_run(f.drive, f.engine, &l, NULL, &err), 0);
+    struct sums s = sums_of(f.drive);
+    assert_int_equal(s.prefill, 4 * 20 + 2 * 90);
+    assert_int_equal(s.decode, 4 * 59 + 2 * 4);
+    const struct drive_step *steps = drive_steps(f.drive, &n);
+    for (size_t i = 0; i < n; i++) n_mixed += steps[i].step.n_prefill_rows && steps[i].step.n_decode_rows;
+    assert_true(n_mixed >= 1);
+    drive_forget(f.drive);
+    assert_int_equal(sums_of(f.drive).prefill, 0);
+    tear_down(&f);
+}
+
 static void test_ends(void **state) {
     static const volatile int raised = 1;
-    struct drive_load l = {2, 20, 50, 7, false}, too_long = {1, 5000, 1, 1, false};
+    struct drive_load l = {.n_seqs = 2, .n_prompt = 20, .n_output = 50, .seed = 7},
+                      too_long = {.n_seqs = 1, .n_prompt = 5000, .n_output = 1, .seed = 1};
     struct fixture f = set_up(10, 256);
     struct error err = {0};
     assert_int_equal(drive_run(f.drive, f.engine, &l, &raised, &err), QUIRE_ECANCELED);
@@ -108,6 +148,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_are_those_of_the_load),
         cmocka_unit_test(test_cached_prompts),
+        cmocka_unit_test(test_shared_prefix),
+        cmocka_unit_test(test_late_ones),
         cmocka_unit_test(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

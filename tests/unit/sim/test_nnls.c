@@ -1,6 +1,7 @@
 /* Non-negative least squares against the conditions that define its solution (Karush, Kuhn and Tucker), and
  * the step model against times that follow from known coefficients. */
 #include "base/rng.h"
+#include "sim/calibrate.h"
 #include "sim/nnls.h"
 #include "sim/step_model.h"
 
@@ -84,7 +85,7 @@ static void test_known_times(void **state) {
             steps[i].forward_us = (uint64_t)forward;
             steps[i].sample_us = (uint64_t)rest;
         }
-        assert_int_equal(step_model_fit(steps, STEPS, &m, &err), 0);
+        assert_int_equal(step_model_fit(steps, NULL, STEPS, &m, &err), 0);
         for (uint32_t i = 5000; i < 5300; i++) {
             struct quire_step s = some_step(i);
             double rest, forward = truth(&s, &rest);
@@ -93,8 +94,8 @@ static void test_known_times(void **state) {
             assert_true(fabs((double)s.sample_us - rest) < 2 + 0.02 * rest);
         }
     }
-    assert_int_equal(step_model_fit(steps, STEP_LEAST - 1, &m, &err), QUIRE_EINVAL);
-    assert_int_equal(step_model_fit(steps, STEP_LEAST, &m, &err), 0);
+    assert_int_equal(step_model_fit(steps, NULL, STEP_LEAST - 1, &m, &err), QUIRE_EINVAL);
+    assert_int_equal(step_model_fit(steps, NULL, STEP_LEAST, &m, &err), 0);
 }
 
 /* Steps of more rows than were measured go on at the last slope, instead of for nothing. */
@@ -106,14 +107,90 @@ static void test_beyond_what_was_measured(void **state) {
         steps[i] = (struct quire_step){.n_prefill_rows = 1 + i, .n_prefill_seqs = 1};
         steps[i].forward_us = 10000 + 500 * i;
     }
-    assert_int_equal(step_model_fit(steps, 120, &m, &err), 0);
+    assert_int_equal(step_model_fit(steps, NULL, 120, &m, &err), 0);
     struct quire_step s = {.n_prefill_rows = 1001, .n_prefill_seqs = 1};
     step_model_time(&m, &s);
     assert_true(fabs((double)s.forward_us / 510000 - 1) < 0.05);
 }
 
+/* Twice as slow for seconds together, and just then there are mostly prompts: what steps cost beside each
+ * other is found all the same, and how much the speed changed. On a steady machine nothing is made of it. */
+static void drifting(bool steady, struct step_model *m) {
+    static struct quire_step steps[3 * STEPS];
+    static uint64_t end_us[3 * STEPS];
+    struct error err;
+    double now = 0;
+    for (uint32_t i = 0; i < 3 * STEPS; i++) {
+        double rest, slow = 1, wave = sin(now / 1e6 * 2 * 3.14159265 / 14);
+        if (!steady) slow = exp(0.35 * wave);
+        steps[i] = some_step(uniform(i, 6, 0) < 0.5 + 0.3 * wave ? 3 * i + 1 : 3 * i);
+        double forward = truth(&steps[i], &rest) * slow;
+        steps[i].forward_us = (uint64_t)forward;
+        steps[i].sample_us = (uint64_t)rest;
+        now += forward + rest;
+        end_us[i] = (uint64_t)now;
+    }
+    assert_int_equal(step_model_fit(steps, end_us, 3 * STEPS, m, &err), 0);
+}
+
+static void test_wandering_speed(void **state) {
+    struct step_model m;
+    double low = HUGE_VAL, high = 0;
+    drifting(false, &m);
+    assert_true(m.slow_low < 0.85 && m.slow_high > 1.2);
+    for (uint32_t i = 9000; i < 9300; i++) {
+        struct quire_step s = some_step(3 * i + i % 2);
+        double rest, forward = truth(&s, &rest);
+        step_model_time(&m, &s);
+        low = fmin(low, (double)s.forward_us / forward);
+        high = fmax(high, (double)s.forward_us / forward);
+    }
+    assert_true(high / low < 1.12);
+    assert_true(low > 0.85 && high < 1.2);
+    drifting(true, &m);
+    assert_true(m.slow_low > 0.99 && m.slow_high < 1.01);
+}
+
+/* Times from a file may be anything that a number can be. */
+static void test_endless_times(void **state) {
+    struct step_model m;
+    struct quire_step s = {.decode_attended = UINT64_MAX};
+    for (size_t i = 0; i < STEP_TERMS; i++) m.forward_us[i] = m.rest_us[i] = 1e12;
+    step_model_time(&m, &s);
+    assert_true(s.forward_us > 0 && s.forward_us <= STEP_MOST_US && s.sample_us <= STEP_MOST_US);
+}
+
+/* A gap of 60 us between steps, 25 us for each token written out beyond the first 10. */
+static void test_api_around_steps(void **state) {
+    struct drive_step steps[60];
+    struct step_model m = {0};
+    uint64_t now = 0;
+    double gap, row;
+    m.rest_us[0] = 30;
+    for (size_t i = 0; i < 60; i++) {
+        size_t rows = i < 30 ? 1 : 16;
+        now += 60 + (i % 7 == 3 ? 90000 : 0) + 5000 + 30 + 25 * rows + 10; /* at times nothing was asked */
+        steps[i] = (struct drive_step){.step = {.n_decode_rows = rows,
+                                                .n_decode_seqs = rows,
+                                                .n_logit_rows = rows,
+                                                .forward_us = 5000,
+                                                .sample_us = 30 + 25 * rows + 10},
+                                       .end_us = now};
+    }
+    calibrate_api(steps, 60, &m, &gap, &row);
+    assert_true(fabs(row - 25) < 0.5 && fabs(gap - 70) < 0.5);
+    calibrate_api(steps, 30, &m, &gap, &row);
+    assert_true(row == 0 && fabs(gap - 95) < 0.5);
+    calibrate_api(steps, 0, &m, &gap, &row);
+    assert_true(row == 0 && gap == 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimum), cmocka_unit_test(test_known_times),
-                                       cmocka_unit_test(test_beyond_what_was_measured)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimum),
+                                       cmocka_unit_test(test_known_times),
+                                       cmocka_unit_test(test_beyond_what_was_measured),
+                                       cmocka_unit_test(test_wandering_speed),
+                                       cmocka_unit_test(test_endless_times),
+                                       cmocka_unit_test(test_api_around_steps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
