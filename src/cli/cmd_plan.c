@@ -55,18 +55,20 @@ static const struct option own_rows[] = {
      "to it."},
     {"price", OPTION_STRING, AT(price), "Speed and cost", "P/h", NULL, 0, 0, NULL, NULL,
      "Price of the machine for an hour, like 2.00/h; gives the cost of a million tokens."},
-    {"calibration", OPTION_STRING, AT(calibration), "Speed of this machine", "FILE", NULL, 0, 0, NULL, NULL,
-     "Forecast with the step times in this file of `quire simulate MODEL --save FILE` (or of --save here)."},
+    {"calibration", OPTION_STRING, AT(calibration), "Speed of this machine", "FILE,...", NULL, 0, 0, NULL,
+     NULL,
+     "Forecast with the step times in this file of `quire simulate MODEL --save FILE` (or of --save here); "
+     "of "
+     "several the mean."},
     {"calibrate", OPTION_BOOL, AT(calibrate), "Speed of this machine", NULL, "false", 0, 0, NULL, NULL,
      "Measure the step times now; the weights have to be there."},
     {"calibrate-seconds", OPTION_FLOAT, AT(calibrate_s), "Speed of this machine", "SECONDS", "45", 1, 3600,
      NULL, NULL, "How long --calibrate measures the model's steps; the API around them takes about 15 more."},
     {"save", OPTION_STRING, AT(save), "Speed of this machine", "FILE", NULL, 0, 0, NULL, NULL,
      "Keep what --calibrate has measured, for --calibration later."},
-    {"check", OPTION_STRING, AT(check), "Speed of this machine", "FILE", NULL, 0, 0, NULL, NULL,
-     "A report of `quire bench serve --json` of the same streams and lengths, or of `quire bench engine "
-     "--json`: what was "
-     "measured beside what is forecast."},
+    {"check", OPTION_STRING, AT(check), "Speed of this machine", "FILE,...", NULL, 0, 0, NULL, NULL,
+     "Reports of `quire bench serve --json` of the same streams and lengths, or one of `quire bench engine "
+     "--json`: the median of what was measured, over all repeats, beside what is forecast."},
     {"json", OPTION_BOOL, AT(json), "Output", NULL, "false", 0, 0, NULL, NULL,
      "As JSON; docs/plan.md says what the fields are."},
     {0},
@@ -192,7 +194,7 @@ static int open_player(const char *argument, const struct plan_options *o, const
             source->format);
     int rc = o->calibrate ? calibrate_and_save(argument, &o->engine, o->calibrate_s, o->save, interrupted,
                                                &p->cal, err)
-                          : calibration_read("--calibration", o->calibration, &p->cal, err);
+                          : calibration_read_all("--calibration", o->calibration, &p->cal, err);
     if (rc) return rc;
     plan_player_init(p, o->calibration, ask, o->slo, interrupted);
     ask->player = &p->player;

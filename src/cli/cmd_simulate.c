@@ -29,7 +29,9 @@ static const struct option own_rows[] = {
     {"calibrate-seconds", OPTION_FLOAT, AT(calibrate_s), "Simulation", "SECONDS", "45", 1, 3600, NULL, NULL,
      "How long the model's steps are measured; the API around them takes about 15 more."},
     {"compare", OPTION_STRING, AT(compare), "Simulation", "FILE", NULL, 0, 0, NULL, NULL,
-     "A report of `quire bench serve --json` of the same load: the error of each figure is told."},
+     "Reports of `quire bench serve --json` of the same load, separated by commas: the error of each figure "
+     "beside the median of their repeats is told, and what is left of it at the speed that the steps had "
+     "then."},
     {"replicas", OPTION_STRING, AT(replicas), "Replicas", "N", "1", 0, 0, NULL, NULL,
      "Servers side by side, or auto: the fewest that hold --slo, and what they need to grow and shrink with "
      "the load."},
@@ -115,7 +117,7 @@ static int get_calibration(const char *argument, const struct simulate_options *
             return error_set(err, QUIRE_EINVAL,
                              "--%s is for calibrating a model; %.200s is a calibration that has been made",
                              *name, argument);
-    if (is_calibration(argument)) return calibration_read(NULL, argument, c, err);
+    if (is_calibration(argument)) return calibration_read_all(NULL, argument, c, err);
     return calibrate_and_save(argument, &o->engine, o->calibrate_s, o->save, &interrupted, c, err);
 }
 
@@ -151,7 +153,8 @@ static int conclude(void *ctx, const struct plan *p, FILE *out, struct error *er
     struct teller *s = ctx;
     fprintf(out, "simulated: %.1f s in %.2f s, %llu steps, engines busy for %.1f s\n", s->virtual_s,
             s->real_s, (unsigned long long)s->total.n_steps, s->total.busy_us / 1e6);
-    return s->o->compare ? sim_compare(p, s->o->compare, out, err) : 0;
+    struct sim_load load = {&s->o->load, &s->target, &interrupted};
+    return s->o->compare ? sim_compare(p, &load, s->o->compare, out, err) : 0;
 }
 
 static void print_calibration(const struct calibration *c) {
@@ -265,8 +268,8 @@ int cmd_simulate(int argc, char **argv) {
     struct error err = {0};
     int n = 0;
     rows(table);
-    int rc =
-        cli_options("simulate", "MODEL|CALIBRATION.json [options]", ABOUT, table, argc, argv, &n, &o, &state);
+    int rc = cli_options("simulate", "MODEL|CALIBRATION.json[,...] [options]", ABOUT, table, argc, argv, &n,
+                         &o, &state);
     if (rc >= 0) return rc;
     rc = run(argc, argv, n, &o, state, &err);
     options_free(state);

@@ -173,7 +173,7 @@ static int get_calibration(const struct tune_command *t, const char *model, stru
     char path[1100];
     FILE *file;
     struct buf text = BUF_INIT;
-    if (t->calibration) return calibration_read("--calibration", t->calibration, c, err);
+    if (t->calibration) return calibration_read_all("--calibration", t->calibration, c, err);
     snprintf(path, sizeof path, "%s/calibration.json", t->folder);
     if (!access(path, R_OK)) return calibration_read(NULL, path, c, err);
     if (mkdir(t->folder, 0777) && errno != EEXIST)

@@ -185,8 +185,14 @@ static void keep_row(void *ctx, const struct sim_row *r) {
     struct forecast *f = ctx;
     if (f->n_checks == FORECAST_MAX_CHECKS) return;
     struct forecast_check *c = &f->checks[f->n_checks++];
-    *c = (struct forecast_check){
-        .unit = r->unit, .measured = r->measured, .expected = r->simulated, .error = r->error};
+    *c = (struct forecast_check){.unit = r->unit,
+                                 .measured = r->measured,
+                                 .low = r->low,
+                                 .high = r->high,
+                                 .n_repeats = r->n_repeats,
+                                 .expected = r->simulated,
+                                 .error = r->error,
+                                 .same_speed = r->same_speed};
     snprintf(c->name, sizeof c->name, "%s", r->name);
 }
 
@@ -194,7 +200,8 @@ static int check_load(struct plan_player *p, const char *report, struct forecast
     struct playing *g = playing_new(err);
     if (!g) return QUIRE_ENOMEM;
     int rc = perform(g, p, f, f->speed.streams, err);
-    if (!rc) rc = sim_compare_rows(&g->plan, report, keep_row, f, err);
+    struct sim_load load = {&g->load, &g->target, p->interrupted};
+    if (!rc) rc = sim_compare_rows(&g->plan, &load, report, keep_row, f, err);
     if (rc == QUIRE_ENOTFOUND)
         rc = error_set(err, rc,
                        "--check %.200s has no \"%s\" of `quire bench serve`, which is what is forecast",
@@ -204,8 +211,8 @@ static int check_load(struct plan_player *p, const char *report, struct forecast
 }
 
 int plan_player_check(struct plan_player *p, const char *report, struct forecast *f, struct error *err) {
-    bool is_engine;
-    int rc = sim_compare_engine(&p->cal, report, &is_engine, keep_row, f, err);
+    bool is_engine = false;
+    int rc = strchr(report, ',') ? 0 : sim_compare_engine(&p->cal, report, &is_engine, keep_row, f, err);
     if (!rc && !is_engine) rc = check_load(p, report, f, err);
     if (!rc && !f->n_checks)
         rc = error_set(err, QUIRE_ENOTFOUND, "--check %.200s has nothing that is forecast", report);

@@ -88,8 +88,11 @@ struct forecast_speed {
 struct forecast_check {
     char name[64];
     const char *unit;
-    double measured, expected;
-    double error; /* expected / measured - 1; NaN when 0 was measured */
+    double measured, low, high; /* median, least and most of so many repeats */
+    size_t n_repeats;
+    double expected;
+    double error;      /* expected / measured - 1; NaN when 0 was measured */
+    double same_speed; /* the error with steps as long in all as they were then; NaN: not known */
 };
 #define FORECAST_MAX_CHECKS 96
 

@@ -173,6 +173,10 @@ static void put_checks(struct json_out *j, const struct forecast *f) {
         json_out_put_f64(j, "measured", c->measured);
         json_out_put_f64(j, "expected", c->expected);
         json_out_put_f64(j, "error", c->error);
+        json_out_put_u64(j, "repeats", c->n_repeats);
+        json_out_put_f64(j, "measured_low", c->low);
+        json_out_put_f64(j, "measured_high", c->high);
+        json_out_put_f64(j, "error_same_speed", c->same_speed);
         json_out_obj_end(j);
     }
     json_out_arr_end(j);

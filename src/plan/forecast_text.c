@@ -4,6 +4,7 @@
 #include "plan/weight_format.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MIB       ((double)(1 << 20))
@@ -132,17 +133,30 @@ static void put_player(const struct forecast_player *p, const char *label, struc
         buf_puts(out, "          the calibration does not tell how well its step times fit\n");
 }
 
+static void put_error(double error, struct buf *out) {
+    if (isfinite(error))
+        buf_printf(out, " %+8.1f %%", 100 * error);
+    else
+        buf_printf(out, " %9s  ", "");
+}
+
 static void put_checks(const struct forecast *f, struct buf *out) {
+    bool same_speed = false;
     if (!f->checked) return;
-    buf_printf(out, "\nbeside %s\n  %-32s %12s %12s %9s\n", f->checked, "", "measured", "expected", "error");
+    for (size_t i = 0; i < f->n_checks; i++) same_speed |= isfinite(f->checks[i].same_speed);
+    buf_printf(out, "\nbeside %s\n  %-32s %12s %24s %12s %10s%s\n", f->checked, "", "measured", "of repeats",
+               "expected", "error", same_speed ? " same speed" : "");
     for (size_t i = 0; i < f->n_checks; i++) {
         const struct forecast_check *c = &f->checks[i];
-        buf_printf(out, "  %-32s %12.2f %12.2f", c->name, c->measured, c->expected);
-        if (isfinite(c->error))
-            buf_printf(out, " %+8.1f %% (%s)\n", 100 * c->error, c->unit);
-        else
-            buf_printf(out, " %9s   (%s)\n", "", c->unit);
+        char spread[48] = "";
+        if (c->n_repeats > 1)
+            snprintf(spread, sizeof spread, "%zu: %.2f to %.2f", c->n_repeats, c->low, c->high);
+        buf_printf(out, "  %-32s %12.2f %24s %12.2f", c->name, c->measured, spread, c->expected);
+        put_error(c->error, out);
+        if (same_speed) put_error(c->same_speed, out);
+        buf_printf(out, " (%s)\n", c->unit);
     }
+    if (same_speed) buf_puts(out, "  same speed: the error with steps as long in all as they were then\n");
 }
 
 static void put_speed(const struct forecast_ask *ask, const struct forecast *f, struct buf *out) {

@@ -34,7 +34,15 @@ struct calibration {
 int calibration_parse(const char *path, const char *text, size_t n, struct calibration *out,
                       struct error *err); /* path: for messages */
 int calibration_read(const char *option, const char *path, struct calibration *out, struct error *err);
+/* Of several files, separated by commas: the mean of what each has measured, so that moments at which the
+ * machine was slow or fast count as often as they came. QUIRE_EINVAL when they are not of the same model,
+ * options and machine. */
+#define CALIBRATIONS_MAX 16
+int calibration_read_all(const char *option, const char *paths, struct calibration *out, struct error *err);
 void calibration_write(const struct calibration *c, struct buf *out); /* JSON */
+
+/* All that steps take, times `factor`. */
+void calibration_slow(struct calibration *c, double factor);
 
 /* The clock of a simulated engine; c must outlive it. */
 struct sim_clock calibration_clock(const struct calibration *c);

@@ -50,6 +50,10 @@ static void compare_step(const json_t *point, const struct calibration *c,
                                .name = title,
                                .unit = "tok/s",
                                .measured = measured,
+                               .low = measured,
+                               .high = measured,
+                               .n_repeats = 1,
+                               .same_speed = NAN,
                                .simulated = expected,
                                .error = measured > 0 ? expected / measured - 1 : NAN});
 }

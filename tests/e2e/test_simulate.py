@@ -1,6 +1,7 @@
 """`quire simulate`: calibrations whose step times are chosen, so that what a load takes can be worked out by hand."""
 
 import json
+import re
 
 import pytest
 from calibrations import calibration
@@ -111,6 +112,57 @@ def test_compare_with_itself_has_no_error(tmp_path):
     assert other.returncode != 0 and "has none of the points" in other.stderr
 
 
+def compared(out):
+    """Figures of a comparison by name: measured, what is told of the repeats, simulated and the errors."""
+    rows = [re.match(r"  (\S.{13}) +(\S+)(?: +(\d+: \S+ to \S+))? +(\S+)((?: +\S+ %)*) +\(.*\)$", line) for line in out.splitlines()]
+    return {r[1].strip(): (float(r[2]), r[3], float(r[4]), [float(e) for e in re.findall(r"\S+(?= %)", r[5])]) for r in rows if r}
+
+
+def test_compare_takes_the_median_of_all_repeats(tmp_path):
+    """Runs of 90, 100, 180 and 200 tokens a second in two reports: 140 in the median, forecast are 100."""
+    cal = calibration(tmp_path / "c.json")
+    load = ["--input-tokens", 64, "--output-tokens", 20]
+    for name, rates in (("a.json", [200, 90]), ("b.json", [100, 180])):
+        repeats = [{"summary": {"output_tokens_per_s": r}} for r in rates]
+        point = {"title": "random 64/20, 1 stream", "summary": {"output_tokens_per_s": 1.0}, "repeats": repeats}
+        (tmp_path / name).write_text(json.dumps({"format": "quire-bench-serve", "version": 1, "points": [point]}))
+    done = run("simulate", cal, *load, "--compare", f"{tmp_path / 'a.json'},{tmp_path / 'b.json'}")
+    measured, spread, simulated, errors = compared(done.stdout)["output"]
+    assert (measured, spread) == (140, "4: 90.00 to 200.00") and simulated == pytest.approx(100, rel=1e-3)
+    assert errors == [pytest.approx(100 * (100 / 140 - 1), abs=0.1)]  # no server told of its steps
+
+
+def test_compare_at_the_speed_of_the_measurement(tmp_path):
+    """A machine on which every step takes 1.5 times as long as when it was calibrated: that is all the error there is."""
+    load = ["--input-tokens", "uniform:20:200", "--output-tokens", 20, "--concurrency", 4, "--requests", 40]
+    simulate(tmp_path, calibration(tmp_path / "slow.json", step_us=15000, row_us=300), *load)
+    report = json.loads((tmp_path / "sim.json").read_text())
+    (repeat,) = report["points"][0]["repeats"]
+    page = 'quire_phase_seconds_total{phase="decode"} %f\nquire_phase_seconds_total{phase="prefill"} %f\n'
+    done = run("simulate", tmp_path / "slow.json", *load)
+    busy = float(re.search(r"engines busy for ([\d.]+) s", done.stdout)[1])
+    repeat["metrics"] = {"seconds": busy, "first": page % (5, 7), "last": page % (5 + busy / 4, 7 + busy * 3 / 4)}
+    (tmp_path / "measured.json").write_text(json.dumps(report))
+    done = run("simulate", calibration(tmp_path / "c.json", step_us=10000, row_us=200), *load, "--compare", tmp_path / "measured.json")
+    rows = compared(done.stdout)
+    assert rows["time in steps"][2] == pytest.approx(busy / 1.5, rel=0.01)
+    for name, sign in (("output", 1), ("TTFT P95", -1), ("TPOT P50", -1)):
+        error, same_speed = rows[name][3]
+        assert error == pytest.approx(50 if sign > 0 else -100 / 3, abs=1) and same_speed == pytest.approx(0, abs=0.6)
+
+
+def test_several_calibrations_are_their_mean(tmp_path):
+    files = [calibration(tmp_path / "a.json", step_us=5000, request_us=1000.0), calibration(tmp_path / "b.json", step_us=15000)]
+    (point,) = simulate(tmp_path, ",".join(map(str, files)), "--input-tokens", 64, "--output-tokens", 20)
+    s = point["summary"]
+    assert s["tpot_ms"]["p50"] == pytest.approx(10, abs=0.01) and s["ttft_ms"]["p50"] == pytest.approx(10.5, abs=0.01)
+    done = run("simulate", ",".join(map(str, files)), "--requests", 1)
+    assert "0.50 to 1.50 times as long as in the mean" in done.stdout and "speed wanders" in done.stdout
+    other = calibration(tmp_path / "other.json", dtype="float32")
+    done = run("simulate", f"{files[0]},{other}")
+    assert done.returncode == 2 and "its dtype is another" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     "args, message",
     [
@@ -135,6 +187,8 @@ def test_bad_options_are_one_line(args, message, tmp_path):
         ({"format": "x"}, "is no calibration"),
         ({"version": 2}, "has version 2"),
         ({"n_blocks": 0}, '"n_blocks" must be a number from 1'),
+        ({"n_blocks": 2.5}, '"n_blocks" must be a whole number'),
+        ({"slow_high": -1}, '"slow_high" must be a number from 0'),
         ({"model": 7}, '"model" must be a text'),
         ({"windows": []}, '"windows" must be an array'),
         ({"forward_us": {}}, '"forward_us" must be an object'),
