@@ -92,6 +92,37 @@ static void folders_agree_with_transformers(void **state) {
     folder_models_close(&f);
 }
 
+/* Products with MXFP4 round their inputs to 8 bits, and that is the whole distance of such a model from
+ * transformers' logits: with the same weights decoded to float32, exactly, and so with float32 inputs, none is
+ * left. */
+static void mxfp4_differs_by_rounded_inputs_alone(void **state) {
+    struct folder_models f;
+    folder_models_open(&f, FOLDERS, 0);
+    const struct folder_model *m = folder_model(&f, "gpt-oss-mxfp4");
+    char folder[FOLDER_PATH_BYTES], id[33];
+    folder_write(m, 1, folder);
+    struct weights *w = open_folder(m->variant, folder), *f32;
+    struct error err = {0};
+    size_t n_bytes;
+    void *data = session_dequantized(w, &n_bytes);
+    if (weights_open_memory(data, n_bytes, &f32, &err)) fail_msg("%s", err.text);
+    for (size_t p = 0; p < N_PATHS; p++) {
+        double largest, mean;
+        if (!session_has_path(PATHS[p])) continue;
+        float *logits = run(f32, m, PATHS[p], id);
+        compare(m, logits, &largest, &mean);
+        print_message("%s as float32, %-6s %.1e of the largest logit, mean %.1e\n", m->variant, PATHS[p],
+                      largest, mean);
+        if (!(largest <= 1e-4)) fail_msg("%s as float32: too far from transformers", m->variant);
+        free(logits);
+    }
+    weights_close(f32);
+    session_dequantized_free(data, n_bytes);
+    weights_close(w);
+    folder_remove(folder);
+    folder_models_close(&f);
+}
+
 /* In which file tensors lie does not change a bit. */
 static void files_do_not_matter(void **state) {
     static const char *const variants[] = {
@@ -163,6 +194,7 @@ static void parts_in_any_cut(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_agree_with_transformers),
+        cmocka_unit_test(mxfp4_differs_by_rounded_inputs_alone),
         cmocka_unit_test(files_do_not_matter),
         cmocka_unit_test(parts_in_any_cut),
     };

@@ -200,22 +200,44 @@ const char *session_real_model(void) {
     return access(path, R_OK) ? NULL : path;
 }
 
+/* Scalars, texts and arrays of scalars, but for the tokenizer. */
 static void copy_meta(struct gguf_build *b, const struct meta *m) {
-    uint64_t u;
-    if (!strncmp(m->key, "tokenizer.", 10) || m->type == META_ARRAY) return;
+    static const size_t bytes[] = {[META_U8] = 1,  [META_I8] = 1,  [META_U16] = 2,  [META_I16] = 2,
+                                   [META_U32] = 4, [META_I32] = 4, [META_F32] = 4,  [META_BOOL] = 1,
+                                   [META_U64] = 8, [META_I64] = 8, [META_F64] = 8};
+    if (!strncmp(m->key, "tokenizer.", 10)) return;
     if (!strncmp(m->key, "general.", 8) && strcmp(m->key, "general.architecture")) return;
     if (m->type == META_STRING) {
-        gguf_kv(b, m->key, 8);
+        gguf_kv(b, m->key, META_STRING);
         gguf_bytes_str(&b->kv, m->strings->data, m->strings->len);
-    } else if (m->type == META_F32) {
-        float v;
-        memcpy(&v, m->raw, 4);
-        gguf_kv_f32(b, m->key, v);
-    } else {
-        assert_int_equal(m->type, META_U32);
-        memcpy(&u, m->raw, 4);
-        gguf_kv_u32(b, m->key, (uint32_t)u);
+        return;
     }
+    bool array = m->type == META_ARRAY;
+    enum meta_type elem = array ? m->elem : m->type;
+    assert_true(elem != META_STRING && elem != META_ARRAY);
+    if (array)
+        gguf_kv_array(b, m->key, elem, m->n);
+    else
+        gguf_kv(b, m->key, elem);
+    gguf_bytes_put(&b->kv, m->raw, m->n * bytes[elem]);
+}
+
+static size_t padded_f32_bytes(const struct tensor *t) {
+    return (t->dims[0] * tensor_rows(t) * sizeof(float) + 31) / 32 * 32;
+}
+
+/* As weights_read gives it, so a tensor may be in parts. */
+static void dequantize(const struct weights *w, const struct tensor *t, float *out) {
+    struct error err = {0};
+    const struct tensor_type_info *type = tensor_type_info(t->type);
+    void *row = malloc(t->row_bytes);
+    assert_non_null(row);
+    assert_false(t->plus_one);
+    for (size_t r = 0; r < tensor_rows(t); r++) {
+        check(weights_read(w, t, r * t->row_bytes, t->row_bytes, row, &err), &err);
+        type->decode(out + r * t->dims[0], row, t->dims[0] / type->block_elems);
+    }
+    free(row);
 }
 
 void *session_dequantized(const struct weights *w, size_t *n) {
@@ -224,9 +246,10 @@ void *session_dequantized(const struct weights *w, size_t *n) {
     for (size_t i = 0; i < weights_n_meta(w); i++) copy_meta(&b, weights_meta_at(w, i));
     for (size_t i = 0; i < weights_n_tensors(w); i++) {
         const struct tensor *t = weights_tensor_at(w, i);
-        uint64_t dims[2] = {t->dims[0], t->dims[1]};
+        uint64_t dims[TENSOR_MAX_DIMS];
+        for (unsigned k = 0; k < t->n_dims; k++) dims[k] = t->dims[k];
         gguf_tensor_info(&b, t->name, t->n_dims, dims, TENSOR_F32, bytes);
-        bytes += (t->dims[0] * tensor_rows(t) * 4 + 31) / 32 * 32;
+        bytes += padded_f32_bytes(t);
     }
     uint8_t *header = gguf_build_finish(&b, &header_bytes);
     *n = header_bytes + bytes;
@@ -237,9 +260,8 @@ void *session_dequantized(const struct weights *w, size_t *n) {
     char *at = data + header_bytes;
     for (size_t i = 0; i < weights_n_tensors(w); i++) {
         const struct tensor *t = weights_tensor_at(w, i);
-        for (size_t row = 0; row < tensor_rows(t); row++)
-            tensor_row_f32((float *)(void *)(at + row * t->dims[0] * 4), t, row);
-        at += (t->dims[0] * tensor_rows(t) * 4 + 31) / 32 * 32;
+        dequantize(w, t, (float *)(void *)at);
+        at += padded_f32_bytes(t);
     }
     return data;
 }
