@@ -76,6 +76,7 @@ static const struct hf_key COMMON_KEYS[] = {
     {"transformers.js_config", HF_IGNORED, NULL, 0},
     {"transformers_version", HF_IGNORED, NULL, 0},
     {"typical_p", HF_IGNORED, NULL, 0},
+    {"unk_token_id", HF_IGNORED, NULL, 0},
     {"unsloth_fixed", HF_IGNORED, NULL, 0},
     {"unsloth_version", HF_IGNORED, NULL, 0},
     {"use_bfloat16", HF_IGNORED, NULL, 0},
