@@ -32,20 +32,39 @@ struct source {
     const struct weights *w;
     const struct tensor *t;
     struct model_digest digest;
+    float *scales; /* [n_scales], if the tensor has some: it is then read as float32 */
+    size_t n_scales;
 };
 struct rows_source {
     struct source *s;
     size_t first;
 };
 
-static int read_rows(void *ctx, size_t first, size_t n, void *dst, struct error *err) {
-    struct rows_source *r = ctx;
-    struct source *s = r->s;
+static int read_stored(struct source *s, size_t first, size_t n, void *dst, struct error *err) {
     size_t bytes = n * s->t->row_bytes;
-    first += r->first;
     int rc = weights_read(s->w, s->t, first * s->t->row_bytes, bytes, dst, err);
     if (!rc) model_digest_add(&s->digest, first, dst, bytes);
     return rc;
+}
+
+/* Rows as floats, times the scale of the tensor or of their expert. */
+static int read_scaled(struct source *s, size_t first, size_t n, float *dst, struct error *err) {
+    const struct tensor *t = s->t;
+    const struct tensor_type_info *type = tensor_type_info(t->type);
+    size_t cols = t->dims[0], per_scale = tensor_rows(t) / s->n_scales;
+    void *raw = malloc(n * t->row_bytes);
+    if (!raw) return error_set(err, QUIRE_ENOMEM, "tensor %s: out of memory", tensor_label(t));
+    int rc = read_stored(s, first, n, raw, err);
+    if (!rc) type->decode(dst, raw, n * cols / type->block_elems);
+    for (size_t i = 0; i < n * cols && !rc; i++) dst[i] *= s->scales[(first + i / cols) / per_scale];
+    free(raw);
+    return rc;
+}
+
+static int read_rows(void *ctx, size_t first, size_t n, void *dst, struct error *err) {
+    struct rows_source *r = ctx;
+    first += r->first;
+    return r->s->scales ? read_scaled(r->s, first, n, dst, err) : read_stored(r->s, first, n, dst, err);
 }
 
 static int read_vector(struct source *s, float *values, struct error *err) {
@@ -137,13 +156,28 @@ static int load_matrices(struct loader *l, struct source *s, const struct tensor
     return rc;
 }
 
+static int read_scales(struct loader *l, struct source *s) {
+    struct source scale = {.w = l->w, .t = s->t->scale};
+    size_t n = s->t->scale->dims[0];
+    float *scales = malloc(n * sizeof *scales);
+    int rc = scales ? read_vector(&scale, scales, l->err)
+                    : error_set(l->err, QUIRE_ENOMEM, "tensor %s: out of memory", tensor_label(s->t));
+    s->scales = scales;
+    s->n_scales = n;
+    buf_append(&l->identity, scales, rc ? 0 : n * sizeof *scales);
+    return rc;
+}
+
 static int load_tensor(struct loader *l, const struct tensor *t) {
     size_t layer;
     const struct tensor_rule *rule = model_tensor_rule(l->family, &l->m->spec, t->name, &layer);
     struct weight *out =
         rule->weight < W_LAYER_END ? &l->m->layers[layer][rule->weight] : &l->m->global[rule->weight];
     struct source source = {.w = l->w, .t = t};
-    int rc = rule->rows == D_ONE ? load_vector(l, &source, rule, out) : load_matrices(l, &source, rule, out);
+    int rc = t->scale ? read_scales(l, &source) : 0;
+    if (!rc)
+        rc = rule->rows == D_ONE ? load_vector(l, &source, rule, out) : load_matrices(l, &source, rule, out);
+    free(source.scales);
     struct hash128 h = {.hi = source.digest.hi, .lo = source.digest.lo};
     buf_printf(&l->identity, "%s %d %zu %zu %s", t->name, (int)t->type, t->dims[0], t->dims[1],
                t->plus_one ? "+1 " : "");
@@ -156,7 +190,8 @@ static int load_tensors(struct loader *l) {
     for (size_t i = 0; i < weights_n_tensors(l->w); i++) {
         const struct tensor *t = weights_tensor_at(l->w, i);
         size_t layer;
-        bool skip = model_skips(l->o, model_tensor_rule(l->family, &l->m->spec, t->name, &layer)->weight);
+        bool skip = t->is_scale ||
+                    model_skips(l->o, model_tensor_rule(l->family, &l->m->spec, t->name, &layer)->weight);
         int rc = skip ? 0 : load_tensor(l, t);
         if (rc) return rc;
         done += tensor_stored_bytes(t);

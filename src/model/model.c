@@ -122,7 +122,8 @@ size_t model_vector_floats(const struct model_spec *s, enum model_pooling poolin
 struct backend_tensor model_tensor_part(const struct model_spec *s, const struct tensor_rule *rule,
                                         const struct tensor *t, size_t part, size_t index,
                                         size_t *first_row) {
-    const struct tensor_type_info *type = tensor_type_info(t->type);
+    enum tensor_type as = t->scale ? TENSOR_F32 : t->type;
+    const struct tensor_type_info *type = tensor_type_info(as);
     size_t rows = model_dim(s, rule->rows), all = rows;
     for (size_t i = 0; i < 2; i++) all += model_dim(s, rule->more[i]);
     size_t first = index * all;
@@ -132,13 +133,13 @@ struct backend_tensor model_tensor_part(const struct model_spec *s, const struct
     }
     *first_row = first;
     return (struct backend_tensor){.name = tensor_label(t),
-                                   .format = (uint32_t)t->type,
+                                   .format = (uint32_t)as,
                                    .decode = type->decode,
                                    .block_elems = type->block_elems,
                                    .block_bytes = type->block_bytes,
                                    .rows = rows,
                                    .cols = t->dims[0],
-                                   .row_bytes = t->row_bytes};
+                                   .row_bytes = t->dims[0] / type->block_elems * type->block_bytes};
 }
 
 bool model_is_turned(const struct tensor_rule *rule, size_t part) {
@@ -183,6 +184,7 @@ int model_memory_plan(const struct weights *w, const struct model_spec *spec, st
     for (size_t i = 0; i < weights_n_tensors(w); i++) {
         const struct tensor *t = weights_tensor_at(w, i);
         size_t layer;
+        if (t->is_scale) continue;
         const struct tensor_rule *rule = model_tensor_rule(family, spec, t->name, &layer);
         uint64_t bytes = weight_bytes(spec, b, rule, t, o->dtype, err);
         if (!bytes) return err ? err->code : QUIRE_EUNSUPPORTED;

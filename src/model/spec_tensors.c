@@ -96,6 +96,7 @@ int spec_check_tensors(const struct spec_reader *r, const struct model_spec *s) 
     for (size_t i = 0; i < weights_n_tensors(r->w); i++) {
         const struct tensor *t = weights_tensor_at(r->w, i);
         size_t layer;
+        if (t->is_scale) continue;
         const struct tensor_rule *rule = model_tensor_rule(r->family, s, t->name, &layer);
         if (!rule)
             return error_set(r->err, QUIRE_EUNSUPPORTED, "tensor %s: not part of a %s model of %zu layers",

@@ -3,9 +3,6 @@
 
 #define DECODED(name, elems, bytes, decode)                                                                  \
     { name, elems, bytes, true, NULL, decode }
-/* decoded by tools, but without kernels */
-#define UNUSED(name, elems, bytes, decode, instead)                                                          \
-    { name, elems, bytes, false, instead, decode }
 #define KNOWN(name, elems, bytes, instead)                                                                   \
     { name, elems, bytes, false, instead, NULL }
 #define REMOVED(name, instead)                                                                               \
@@ -47,13 +44,13 @@ static const struct tensor_type_info TYPES[] = {
     [31] = REMOVED("Q4_0_4_4", "use Q4_0"),
     [32] = REMOVED("Q4_0_4_8", "use Q4_0"),
     [33] = REMOVED("Q4_0_8_8", "use Q4_0"),
-    [TENSOR_TQ1_0] = UNUSED("TQ1_0", 256, 54, decode_tq1_0, "use Q2_K"),
-    [TENSOR_TQ2_0] = UNUSED("TQ2_0", 256, 66, decode_tq2_0, "use Q2_K"),
+    [TENSOR_TQ1_0] = DECODED("TQ1_0", 256, 54, decode_tq1_0),
+    [TENSOR_TQ2_0] = DECODED("TQ2_0", 256, 66, decode_tq2_0),
     [36] = REMOVED("IQ4_NL_4_4", "use Q4_0"),
     [37] = REMOVED("IQ4_NL_4_8", "use Q4_0"),
     [38] = REMOVED("IQ4_NL_8_8", "use Q4_0"),
     [TENSOR_MXFP4] = DECODED("MXFP4", 32, 17, decode_mxfp4),
-    [TENSOR_NVFP4] = UNUSED("NVFP4", 64, 36, decode_nvfp4, "use Q4_K or Q8_0"),
+    [TENSOR_NVFP4] = DECODED("NVFP4", 64, 36, decode_nvfp4),
     [41] = KNOWN("Q1_0", 128, 18, "use Q2_K"),
     [42] = KNOWN("Q2_0", 64, 18, "use Q2_K"),
     [TENSOR_U8] = KNOWN("U8", 1, 1, "use F32, F16 or BF16"),

@@ -41,7 +41,7 @@ struct tensor_type_info {
     size_t block_bytes;
     bool loadable;       /* false: known by name, refused with what to use instead */
     const char *instead; /* what to use when it is not loadable, for messages; else NULL */
-    /* Decodes n_blocks blocks to float; NULL for some that are not loadable. src need not be aligned. The C
+    /* Decodes n_blocks blocks to float; NULL for those that are not loadable. src need not be aligned. The C
      * reference of the format; see its description in decode.c. */
     void (*decode)(float *dst, const void *src, size_t n_blocks);
 };
@@ -95,6 +95,9 @@ struct tensor {
     size_t row_bytes, bytes;
     unsigned file; /* of a model in several: which, from 0; TENSOR_IN_MEMORY: made from metadata */
     bool plus_one; /* what is stored is the difference from 1 */
+    const struct tensor *scale; /* F32, one number or one for each of dims[2]: what the elements are to be
+                                   multiplied by; or NULL. See gguf_scales.c */
+    bool is_scale;              /* of another tensor, or of its inputs: no weight of its own */
 };
 
 /* For messages. */

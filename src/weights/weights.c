@@ -81,6 +81,7 @@ static int open_file(const char *path, bool any_type, struct weights **out, stru
         rc = weights_open_one(file, any_type, out, err);
         if (!rc && (rc = split_check_single(*out, err))) weights_prefix(err, file);
     }
+    if (!rc && (rc = gguf_join_scales(*out, err))) weights_prefix(err, file);
     if (rc) {
         weights_close(*out);
         *out = NULL;
@@ -105,6 +106,7 @@ int weights_open_memory(const void *data, size_t n, struct weights **out, struct
     arena_init(&w->arena, 16384, 0);
     int rc = gguf_read(w, err);
     if (!rc) rc = split_check_single(w, err);
+    if (!rc) rc = gguf_join_scales(w, err);
     if (rc) {
         error_prefix(err, "memory");
         weights_close(w);

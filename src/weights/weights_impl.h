@@ -80,6 +80,8 @@ int weights_map_file(const char *path, struct weights **out, struct error *err);
 
 /* Reader of GGUF: fills everything from w->map. */
 int gguf_read(struct weights *w, struct error *err);
+/* Once all tensors of all files are known: which are scales of others. Errors name the tensor. */
+int gguf_join_scales(struct weights *w, struct error *err);
 /* Reader of safetensors: fills the tensors from w->map, named as in the file, and their index. */
 int safetensors_read(struct weights *w, struct error *err);
 

@@ -10,19 +10,21 @@
 static const enum kern_format FORMAT_OF_DTYPE[] = {
     [BACKEND_BF16] = KERN_BF16, [BACKEND_F16] = KERN_F16, [BACKEND_F32] = KERN_F32};
 
-static bool is_quantized(uint32_t format) {
-    return format != KERN_F32 && format != KERN_F16 && format != KERN_BF16;
+/* The format that weights are kept in: their own if there are products for it. Floats, and what has only a
+ * decoder (TQ1_0, TQ2_0, NVFP4), are kept as dtype. */
+static enum kern_format kept_format(const struct kern *k, uint32_t format, enum backend_dtype dtype) {
+    bool is_float = format == KERN_F32 || format == KERN_F16 || format == KERN_BF16;
+    return is_float || !k->mm[format].run ? FORMAT_OF_DTYPE[dtype] : (enum kern_format)format;
 }
 
 /* Describes t as it will be used. The sizes it implies are checked: what fits the file fits size_t, but the
  * layout may be larger than the file's. */
 static int describe(const struct cpu_backend *c, const struct backend_tensor *t, enum backend_dtype dtype,
                     struct kern_matrix *m, size_t *bytes, struct error *err) {
-    uint32_t format = is_quantized(t->format) ? t->format : FORMAT_OF_DTYPE[dtype];
-    if (t->format >= KERN_FORMAT_END || format >= KERN_FORMAT_END || !t->decode || !c->kern->mm[format].run)
-        return error_set(err, QUIRE_EUNSUPPORTED, "tensor %s: format %u has no kernel on this device",
-                         t->name, (unsigned)t->format);
-    const struct kern_mm *mm = &c->kern->mm[format];
+    if (t->format >= KERN_FORMAT_END || !t->decode)
+        return error_set(err, QUIRE_EUNSUPPORTED, "tensor %s: format %u cannot be decoded", t->name,
+                         (unsigned)t->format);
+    const struct kern_mm *mm = &c->kern->mm[kept_format(c->kern, t->format, dtype)];
     if (!t->rows || !t->cols)
         return error_set(err, QUIRE_EFORMAT, "tensor %s: %zu x %zu is empty", t->name, t->rows, t->cols);
     if (t->cols % mm->k_multiple || t->cols % t->block_elems)

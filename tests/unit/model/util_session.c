@@ -240,10 +240,14 @@ static void dequantize(const struct weights *w, const struct tensor *t, float *o
     free(row);
 }
 
+void session_copy_metadata(struct gguf_build *b, const struct weights *w) {
+    for (size_t i = 0; i < weights_n_meta(w); i++) copy_meta(b, weights_meta_at(w, i));
+}
+
 void *session_dequantized(const struct weights *w, size_t *n) {
     struct gguf_build b = gguf_build_new();
     size_t bytes = 0, header_bytes;
-    for (size_t i = 0; i < weights_n_meta(w); i++) copy_meta(&b, weights_meta_at(w, i));
+    session_copy_metadata(&b, w);
     for (size_t i = 0; i < weights_n_tensors(w); i++) {
         const struct tensor *t = weights_tensor_at(w, i);
         uint64_t dims[TENSOR_MAX_DIMS];

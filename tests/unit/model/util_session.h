@@ -61,6 +61,9 @@ void session_vector(struct session *s, const uint32_t *tokens, size_t n, size_t 
  * buffer that the next call overwrites. */
 const char *session_real_model(void);
 
+/* The metadata of a model that its forward pass needs, without its tokenizer. */
+struct gguf_build;
+void session_copy_metadata(struct gguf_build *b, const struct weights *w);
 /* A float32 GGUF with the same model: tensors decoded by their formats' reference decoders. In memory; *n
  * bytes. */
 void *session_dequantized(const struct weights *w, size_t *n);

@@ -364,8 +364,7 @@ static const struct crafted CASES[] = {
     {"Q4_2", build_type, 4, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|Q4_2|removed from GGUF|use Q4_0"},
     {"Q4_0_8_8", build_type, 33, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|Q4_0_8_8|removed|use Q4_0"},
     {"IQ3_S", build_type, 21, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|IQ3_S is not supported|use Q3_K"},
-    {"TQ1_0", build_type, 34, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|TQ1_0 is not supported|use Q2_K"},
-    {"NVFP4", build_type, 40, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|NVFP4 is not supported|use Q4_K"},
+    {"Q1_0", build_type, 41, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|Q1_0 is not supported|use Q2_K"},
     {"I32", build_type, 26, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|I32 is not supported|use F32"},
     {"Q8_1", build_type, 9, 0, QUIRE_EUNSUPPORTED, "\"crafted\"|Q8_1|activations|use Q8_0"},
 
