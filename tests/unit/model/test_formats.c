@@ -92,7 +92,8 @@ static float *logits_of(const struct weights *like, const struct form *f, const 
     size_t bytes;
     uint8_t *file = rewrite(like, f, &bytes);
     if (weights_open_memory(file, bytes, &w, &err)) fail_msg("%s", err.text);
-    session_open(&s, w, &(struct session_options){.path = path, .n_threads = 2, .dtype = dtype, .n_pages = 8});
+    session_open(&s, w,
+                 &(struct session_options){.path = path, .n_threads = 2, .dtype = dtype, .n_pages = 8});
     for (uint32_t i = 0; i < N_TOKENS; i++) tokens[i] = (i * 37 + 11) % (uint32_t)s.spec->n_vocab;
     *n = N_TOKENS * s.spec->n_vocab;
     float *logits = malloc(*n * sizeof *logits);
