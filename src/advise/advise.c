@@ -167,18 +167,22 @@ static int since_start(struct watched *w, struct look *l, struct figures *f, str
 
 static int say(struct state *s, const char *title, struct error *err) {
     struct buf text = BUF_INIT;
+    struct gain_base base = {0};
     advise(&s->f, &s->wishes, &s->a);
+    int rc = s->o->player ? gain_simulate(&s->f, s->o->player, &s->a, &base, err) : 0;
+    if (rc) return rc;
     struct shown shown = {title,
                           &s->f,
                           &s->wishes,
                           &s->a,
                           s->has_before ? &s->f_before : NULL,
-                          s->has_before ? &s->a_before : NULL};
+                          s->has_before ? &s->a_before : NULL,
+                          s->o->player ? &base : NULL};
     if (s->o->json)
         show_json(&shown, &text);
     else
         show_text(&shown, &text);
-    int rc = buf_ok(&text) ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory");
+    rc = buf_ok(&text) ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc && (fwrite(text.data, 1, text.len, s->out) != text.len || fflush(s->out)))
         rc = error_set(err, QUIRE_EIO, "the advice cannot be written");
     buf_free(&text);

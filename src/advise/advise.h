@@ -3,6 +3,8 @@
 #ifndef ADVISE_ADVISE_H
 #define ADVISE_ADVISE_H
 
+#include "advise/gain.h"
+
 #include <quire/error.h>
 
 #include <stdbool.h>
@@ -16,7 +18,8 @@ struct advise_options {
     double window_s;  /* 0: since the start of the server */
     double timeout_s; /* of a request */
     bool insecure, watch, json;
-    int64_t rounds; /* of --watch; 0: until it is interrupted */
+    int64_t rounds;                   /* of --watch; 0: until it is interrupted */
+    const struct gain_player *player; /* for gains by simulation; NULL: they are estimates */
 };
 
 /* Whether it is taken for a server's address: it begins with http:// or https://. */

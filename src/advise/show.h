@@ -2,7 +2,7 @@
 #ifndef ADVISE_SHOW_H
 #define ADVISE_SHOW_H
 
-#include "advise/tree.h"
+#include "advise/gain.h"
 #include "base/buf.h"
 
 /* before: figures and advice of the window before, for the changes since; NULL without. title: NULL for none.
@@ -14,6 +14,7 @@ struct shown {
     const struct advice *a;
     const struct figures *f_before;
     const struct advice *a_before;
+    const struct gain_base *base; /* of the simulation; NULL: none was asked for */
 };
 
 void show_text(const struct shown *s, struct buf *out);

@@ -29,6 +29,7 @@ static void verdict(struct json_out *j, const struct shown *s, const struct verd
     json_out_obj(j);
     json_out_put_str(j, "kind", verdict_names[v->kind]);
     json_out_put_f64(j, "gain", v->gain);
+    json_out_put_str(j, "gain_from", v->simulated ? "simulation" : "estimate");
     json_out_put_str(j, "what", v->what);
     json_out_put_str(j, "expected", v->expected);
     json_out_put_str(j, "try", v->attempt);
@@ -76,6 +77,29 @@ static void not_seen(struct json_out *j, const struct shown *s) {
     json_out_arr_end(j);
 }
 
+/* null without --calibration. */
+static void simulation(struct json_out *j, const struct gain_base *b) {
+    json_out_key(j, "simulation");
+    if (!b) {
+        json_out_null(j);
+        return;
+    }
+    json_out_obj(j);
+    json_out_put_str(j, "source", b->source);
+    json_out_put_str(j, "not_done", *b->why_not ? b->why_not : NULL);
+    if (b->done) {
+        json_out_put_f64(j, "input_tokens", b->load.input);
+        json_out_put_f64(j, "output_tokens", b->load.output);
+        json_out_put_f64(j, "cached_tokens", b->load.cached);
+        known_or_null(j, "in_flight", b->load.in_flight);
+        known_or_null(j, "requests_per_s", b->load.rate);
+        json_out_put_f64(j, "steps_longer", b->load.slow);
+        json_out_put_f64(j, "measured_output_tokens_per_s", b->measured_output_per_s);
+        json_out_put_f64(j, "simulated_output_tokens_per_s", b->simulated_output_per_s);
+    }
+    json_out_obj_end(j);
+}
+
 /* What has changed since the window before, of the figures that both know. */
 static void changes(struct json_out *j, const struct shown *s) {
     json_out_key(j, "changes");
@@ -102,6 +126,7 @@ void show_json(const struct shown *s, struct buf *out) {
     json_out_put_bool(&j, "traffic", s->a->traffic);
     json_out_put_str(&j, "full", bound_names[s->a->bound]);
     slo(&j, s);
+    simulation(&j, s->base);
     json_out_key(&j, "verdicts");
     json_out_arr(&j);
     for (size_t i = 0; i < s->a->n; i++) verdict(&j, s, &s->a->verdicts[i]);

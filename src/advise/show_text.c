@@ -81,6 +81,27 @@ static void slo_line(const struct shown *s, struct buf *out) {
     if (any) buf_putc(out, '\n');
 }
 
+static void base_line(const struct shown *s, struct buf *out) {
+    const struct gain_base *b = s->base;
+    struct buf line = BUF_INIT;
+    if (!b) return;
+    if (b->done) {
+        buf_printf(&line, "simulated: requests of %.0f and %.0f tokens, %.0f %% of a prompt cached, ",
+                   b->load.input, b->load.output, 100 * b->load.cached / b->load.input);
+        if (b->load.in_flight > 0)
+            buf_printf(&line, "%.0f in flight, ", b->load.in_flight);
+        else
+            buf_printf(&line, "%.2f a second, ", b->load.rate);
+        buf_printf(&line, "on the steps of %s, %.2f times as long: %.1f output tok/s; measured %.1f",
+                   b->source, b->load.slow, b->simulated_output_per_s, b->measured_output_per_s);
+    } else if (*b->why_not) {
+        buf_printf(&line, "not simulated: %s", b->why_not);
+    }
+    if (line.len) wrap(out, line.data, 3, 0);
+    out->failed |= !buf_ok(&line);
+    buf_free(&line);
+}
+
 static void rests_on(const struct shown *s, const struct verdict *v, struct buf *out) {
     struct buf line = BUF_INIT;
     char value[32];
@@ -110,7 +131,8 @@ static void one(const struct shown *s, size_t i, struct buf *out) {
     snprintf(line + used, sizeof line - (size_t)used, "%s", v->what);
     wrap(out, line, 3, 0);
     rests_on(s, v, out);
-    labelled(out, "expected", v->expected);
+    snprintf(line, sizeof line, "%s: %s", v->simulated ? "simulated" : "estimate", v->expected);
+    labelled(out, "expected", line);
     if (v->tokens_a_day > 0 && v->money_a_day > 0)
         snprintf(line, sizeof line, "%.0f tokens and %.2f a day", v->tokens_a_day, v->money_a_day);
     else if (v->tokens_a_day > 0)
@@ -155,6 +177,7 @@ void show_text(const struct shown *s, struct buf *out) {
     }
     bound_line(s, out);
     slo_line(s, out);
+    base_line(s, out);
     for (size_t i = 0; i < s->a->n; i++) one(s, i, out);
     if (!s->a->n) buf_puts(out, "\nnothing to change\n");
     gone(s, out);

@@ -174,8 +174,7 @@ static double share_of_prefill(const struct tree *t) {
     return both > 0 ? fig(t, F_PREFILL_MS) / both : 0;
 }
 
-/* The largest gain first; equal ones in the order of the tree. */
-static void sort(struct advice *a) {
+void advice_sort(struct advice *a) {
     for (size_t i = 1; i < a->n; i++) {
         struct verdict v = a->verdicts[i];
         size_t k = i;
@@ -204,5 +203,5 @@ void advise(const struct figures *f, const struct wishes *w, struct advice *out)
     tree_batch(&t);
     tree_memory(&t);
     tree_rest(&t);
-    sort(out);
+    advice_sort(out); /* equal ones in the order of the tree */
 }

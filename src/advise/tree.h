@@ -45,8 +45,19 @@ extern const char *const verdict_names[VERDICTS]; /* "changing-field", ... */
 #define VERDICT_TEXT  320
 #define VERDICTS_MOST VERDICTS
 
+/* What a verdict would change, as far as it can be simulated. 0 and false: it stays. */
+struct verdict_change {
+    bool any;
+    double max_num_seqs, max_batched_tokens;
+    double kv_factor, input_factor, output_factor, step_factor; /* times as much memory, as long */
+    double cached_share;                                        /* of the prompt tokens, found in the cache */
+    bool prefix_caching, chunked_prefill;                       /* turned on */
+};
+
 struct verdict {
     enum verdict_kind kind;
+    struct verdict_change change;
+    bool simulated; /* gain and `expected` are of a simulation (advise/gain.h); else of a formula */
     double gain; /* share of the time or of the requests that `expected` speaks of, 0 to 1: what the order is
                     by */
     char what[VERDICT_TEXT];          /* what is wrong */
@@ -76,6 +87,7 @@ struct wishes {
 };
 
 void advise(const struct figures *f, const struct wishes *w, struct advice *out);
+void advice_sort(struct advice *a); /* the largest gain first; equal ones stay as they are */
 
 /* A figure that `kind` needs and f does not have; FIGURES: it has all. */
 enum figure advise_missing(const struct figures *f, enum verdict_kind kind);

@@ -34,6 +34,7 @@ static void batch_limit(struct tree *t) {
                                         F_DECODE_TOKEN_MS, F_KV_USAGE_MAX, FIGURES};
     double flag = ceil(fmax(most + 1, most * m / n));
     struct verdict *v = tree_say(t, VERDICT_BATCH_LIMIT, gain, rests);
+    v->change = (struct verdict_change){.any = true, .max_num_seqs = flag};
     tree_write(
         v->what,
         "--max-num-seqs %.0f is too low: %.0f %% of the steps left requests waiting for a place, with KV at "
@@ -66,6 +67,7 @@ static void token_budget(struct tree *t) {
         F_MAX_BATCHED_TOKENS, F_PREFILL_STEP_TOKENS, F_PREFILL_STEP_MS, F_STEP_FIXED_MS,
         F_STEP_TOKEN_MS,      F_HELD_TOKENS,         F_PREFILL_SHARE,   FIGURES};
     struct verdict *v = tree_say(t, VERDICT_TOKEN_BUDGET, gain, rests);
+    v->change = (struct verdict_change){.any = true, .max_batched_tokens = 2048};
     tree_write(
         v->what,
         "--max-num-batched-tokens %.0f is too low: steps with prompts have %.0f tokens, and pay %.2f ms "
@@ -94,6 +96,7 @@ static void chunked_off(struct tree *t) {
                                         FIGURES};
     double gain = t->prefill_share * fmax(0.25, 1 - STEP_MS / step);
     struct verdict *v = tree_say(t, VERDICT_CHUNKED_PREFILL_OFF, gain, rests);
+    v->change = (struct verdict_change){.any = true, .chunked_prefill = true};
     tree_write(v->what,
                "chunked prefill is off: a step with a prompt takes %.0f ms, in which running answers get one "
                "token; a decode step takes %.1f ms (ITL P99 %.0f ms)",
@@ -116,6 +119,7 @@ static void batch_too_large(struct tree *t) {
         F_DECODE_TOKEN_MS, F_MAX_NUM_SEQS,       FIGURES};
     struct verdict *v =
         tree_say(t, VERDICT_BATCH_TOO_LARGE, 1 - tree_step_ms(t, allowed) / tree_step_ms(t, n), rests);
+    v->change = (struct verdict_change){.any = true, .max_num_seqs = allowed};
     tree_write(v->what,
                "too many sequences share a step for the SLO: TPOT P95 is %.1f ms, %g are wanted, with %.1f "
                "sequences a step",

@@ -18,6 +18,7 @@ static void path(struct tree *t) {
     static const enum figure rests[] = {F_PATH, F_PATH_BEST, F_DECODE_STEP_MS, F_PREFILL_STEP_MS, FIGURES};
     double factor = path_speed(best) / path_speed(now);
     struct verdict *v = tree_say(t, VERDICT_CPU_PATH, 1 - 1 / factor, rests);
+    v->change = (struct verdict_change){.any = true, .step_factor = 1 / factor};
     tree_write(v->what, "kernels run on the path \"%s\" although the processor has \"%s\"",
                figures_path_name(now), figures_path_name(best));
     tree_write(v->expected, "steps in %.0f %% of the time: \"%s\" is about %.1f times as fast as \"%s\"",
@@ -38,6 +39,7 @@ static void too_few_threads(struct tree *t, double threads, double cores) {
     if (cores - threads - others < 0.5) return; /* nobody would be there to run them */
     static const enum figure rests[] = {F_THREADS, F_CORES, F_CPU_USED, F_CPU_OTHERS, F_BUSY, FIGURES};
     struct verdict *v = tree_say(t, VERDICT_THREADS, 1 - threads / fmin(cores, cores - others + 0.5), rests);
+    v->change = (struct verdict_change){.any = true, .step_factor = 1 - v->gain};
     tree_write(v->what, "%.0f of %.0f cores compute (--threads)", threads, cores);
     tree_write(v->expected, "steps in down to %.0f %% of the time: threads / cores that are free",
                100 * (1 - v->gain));
@@ -53,6 +55,7 @@ static void too_many_threads(struct tree *t, double threads, double cores) {
     static const enum figure rests[] = {F_THREADS, F_CORES, F_CPU_WAIT, FIGURES};
     double gain = fmax(0.05, 1 - threads / cores / ceil(threads / cores));
     struct verdict *v = tree_say(t, VERDICT_THREADS, gain, rests);
+    v->change = (struct verdict_change){.any = true, .step_factor = 1 - v->gain};
     tree_write(v->what,
                "%.0f threads share %.0f cores (--threads): each operation waits for those without one",
                threads, cores);
@@ -84,6 +87,7 @@ static void starved(struct tree *t) {
     static const enum figure rests[] = {F_CPU_WAIT,  F_CPU_USED,        F_CPU_OTHERS, F_CORES,
                                         F_CPU_STEAL, F_THROTTLED_SHARE, F_BUSY,       FIGURES};
     struct verdict *v = tree_say(t, VERDICT_CPU_STARVED, gain, rests);
+    v->change = (struct verdict_change){.any = true, .step_factor = 1 - v->gain};
     if (gain == throttled)
         tree_write(v->what, "the control group's quota stops the server for %.0f %% of the time",
                    100 * throttled);

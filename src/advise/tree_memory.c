@@ -39,6 +39,7 @@ static void pool(struct tree *t) {
                                         F_PREEMPTIONS, F_RECOMPUTED_SHARE, F_WAITING,
                                         F_QUEUE_MS,    F_KV_TOKENS,        FIGURES};
     struct verdict *v = tree_say(t, VERDICT_KV_POOL, gain, rests);
+    v->change = (struct verdict_change){.any = true, .kv_factor = bytes > 0 ? bytes / fig(t, F_KV_BYTES) : 2};
     tree_write(v->what,
                "KV memory is too small: at most %.0f %% full, %.0f %% of the steps left requests waiting for "
                "blocks, %.0f preemptions, %.1f %% of the tokens computed again",
@@ -72,6 +73,7 @@ static void cache(struct tree *t) {
                                         F_KV_TOKENS,    F_PREFILL_SHARE, FIGURES};
     double gain = missed / fmax(0.01, 1 - hits) * t->prefill_share;
     struct verdict *v = tree_say(t, VERDICT_CACHE_TOO_SMALL, gain, rests);
+    v->change = (struct verdict_change){.any = true, .kv_factor = 2, .cached_share = could};
     tree_write(
         v->what,
         "the prefix cache forgets too early: %.0f %% of the prompt tokens stand in a prefix seen before, "

@@ -57,6 +57,9 @@ static void displaced(struct tree *t, const struct displacement *d) {
     const enum figure rests[] = {d->tokens,  F_COMPARED_TOKENS, F_COMPARED_PROMPTS,
                                  F_HIT_RATE, F_PREFILL_SHARE,   FIGURES};
     struct verdict *v = tree_say(t, d->kind, gain, rests);
+    double cached = fig(t, F_PROMPT_TOKENS) > 0 ? fig(t, F_CACHED_TOKENS) / fig(t, F_PROMPT_TOKENS) : 0;
+    v->change = (struct verdict_change){
+        .any = true, .cached_share = fmin(1, cached + tokens / compared), .prefix_caching = true};
     bool off = known(t, F_PREFIX_CACHING) && !fig(t, F_PREFIX_CACHING);
     tree_write(v->what, d->what, fig(t, d->at), 100 * tokens / compared);
     tree_write(
@@ -80,6 +83,7 @@ static void cache_off(struct tree *t) {
     static const enum figure rests[] = {F_PREFIX_CACHING, F_PREFIX_SHARE, F_COMPARED_PROMPTS,
                                         F_PREFILL_SHARE,  F_PROMPT_MEAN,  FIGURES};
     struct verdict *v = tree_say(t, VERDICT_PREFIX_CACHE_OFF, shared * t->prefill_share, rests);
+    v->change = (struct verdict_change){.any = true, .prefix_caching = true, .cached_share = shared};
     if (compared)
         tree_write(v->what,
                    "prefix caching is off, and %.0f %% of the prompt tokens stand in a prefix that an "
@@ -109,6 +113,7 @@ static void long_prompts(struct tree *t) {
     static const enum figure rests[] = {F_PROMPT_TOKENS, F_CACHED_TOKENS, F_OUTPUT_TOKENS, F_PROMPT_MEAN,
                                         F_PREFILL_SHARE, F_PREFILL_MS,    FIGURES};
     struct verdict *v = tree_say(t, VERDICT_LONG_PROMPTS, t->prefill_share / 2, rests);
+    v->change = (struct verdict_change){.any = true, .input_factor = 0.5};
     tree_write(
         v->what,
         "prompts are too long: %.0f tokens of each are computed, %.0f for each token of an answer, and "
@@ -136,6 +141,7 @@ static void long_answers(struct tree *t) {
                                         F_LENGTH_SHARE, F_PREFILL_SHARE, F_DECODE_MS,
                                         FIGURES};
     struct verdict *v = tree_say(t, VERDICT_LONG_ANSWERS, beyond * decode_share, rests);
+    v->change = (struct verdict_change){.any = true, .output_factor = fmax(0.01, 1 - beyond)};
     bool uncapped = cap >= 4 * mean || (known(t, F_MAX_MODEL_LEN) && cap >= 0.5 * fig(t, F_MAX_MODEL_LEN));
     tree_write(v->what,
                "answers are long: %.0f tokens in the mean, %.0f %% of all output is beyond the 256th token%s",

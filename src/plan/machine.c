@@ -9,6 +9,13 @@
 #define GB 1e9
 #define T  1e12
 
+/* The makers' figures for dense products (where a data sheet gives them with sparsity, half of that): NVIDIA
+ * A100, H100, H200, L4, L40S and A10 Tensor Core GPU data sheets, of the SXM modules where there are
+ * several; NVIDIA Ada GPU Architecture (RTX 4090: 165.2 with float32 accumulation); AMD Instinct MI300X data
+ * sheet (1,307.4). Processors: memory channels x transfers x 8 bytes; cores x base clock x operations a
+ * clock, which are 64 on Zen 4 (one 512-bit VDPBF16PS: 16 sums of 2 products) and 2,048 with AMX (TDPBF16PS:
+ * 16 x 16 sums of 32 products in 16 clocks; Intel 64 and IA-32 Architectures Optimization Reference Manual).
+ */
 static const struct machine MACHINES[] = {
     {"a100", "NVIDIA A100 SXM 80 GB", (uint64_t)80 << 30, 2039 * GB, 312 * T, false},
     {"a100-40g", "NVIDIA A100 SXM 40 GB", (uint64_t)40 << 30, 1555 * GB, 312 * T, false},

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from calibrations import calibration
 from harness import ROOT, Connection, Server, at_once, run
 
 PAGE = (ROOT / "tests" / "data" / "advise" / "vllm.txt").read_text()
@@ -66,6 +67,58 @@ def test_batch_limit(default_model):
     v = verdict(a, "batch-limit")
     assert v["figures"]["max_num_seqs"] == 1 and v["figures"]["held_by_max_num_seqs"] > 0.5
     assert re.search(r"--max-num-seqs [2-9]", v["try"]) and 0 < v["gain"] < 1 and v["wrong_if"]
+
+
+@pytest.fixture
+def made_up(tmp_path):
+    """Step times for a server of one thread on the reference path: 10 ms, however much is in a step."""
+    return calibration(tmp_path / "calibration.json")
+
+
+def test_gains_by_simulation(tiny_model, made_up):
+    """Every step takes as long, so with n places for one there are n times the requests in that time; and steps are
+    shortened by the factor of the kernels that would be used, so that is all that they give."""
+    flags = ("--max-num-seqs", "1", "--threads", "1", "--kv-cache-memory-bytes", "8Mi")
+    with Server(tiny_model, *flags, env={"QUIRE_CPU": "ref"}) as server:
+        estimate = drive(server, lambda i: body(ids(i, 8), 40), n=21, streams=7)
+        a = advise(server.url, "--window", 0, "--calibration", made_up)
+        text = run("advise", server.url, "--window", 0, "--calibration", made_up).stdout
+    assert estimate["simulation"] is None and {v["gain_from"] for v in estimate["verdicts"]} == {"estimate"}
+    assert kinds(a) and set(kinds(a)) == set(kinds(estimate))
+    s, v = a["simulation"], verdict(a, "batch-limit")
+    assert s["source"] == str(made_up) and s["not_done"] is None and s["input_tokens"] == 8 and s["output_tokens"] == 40
+    places = min(int(re.search(r"--max-num-seqs (\d+)", v["try"])[1]), round(s["in_flight"]))
+    assert places > 1 and v["gain_from"] == "simulation" and v["gain"] == pytest.approx(1 - 1 / places, abs=0.08)
+    if "cpu-path" in kinds(a):
+        path = verdict(a, "cpu-path")
+        assert path["gain_from"] == "simulation" and path["gain"] == pytest.approx(verdict(estimate, "cpu-path")["gain"], abs=0.02)
+    assert [v["gain"] for v in a["verdicts"]] == sorted((v["gain"] for v in a["verdicts"]), reverse=True)
+    assert "expected  simulated: " in text and "simulated: requests of 8 and 40 tokens" in text
+
+
+def test_calibrations_of_another_server(tiny_model, made_up, tmp_path):
+    with Server(tiny_model, "--threads", "2", "--kv-cache-memory-bytes", "8Mi", env={"QUIRE_CPU": "ref"}) as server:
+        drive(server, lambda i: body(ids(i, 8), 4), n=4)
+        for source, args, message in (
+            (server.url, ["--calibration", made_up], "was calibrated with --threads 1, the server has 2"),
+            (server.url, ["--calibration", tmp_path / "none.json"], "none.json"),
+            (server.url, ["--calibration", made_up, "--calibrate", tiny_model], "one of them is enough"),
+            (server.url, ["--save", tmp_path / "x.json"], "--save is for --calibrate MODEL"),
+        ):
+            done = run("advise", source, "--window", 0, *args)
+            assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_calibrating_first(tiny_model, tmp_path):
+    """A model of this machine is measured, kept, and what was kept is of the server that runs it."""
+    saved = tmp_path / "saved.json"
+    with Server(tiny_model, "--threads", "1", "--max-num-seqs", "1", "--kv-cache-memory-bytes", "8Mi") as server:
+        drive(server, lambda i: body(ids(i, 8), 30), n=8)
+        a = advise(server.url, "--window", 0, "--calibrate", tiny_model, "--threads", 1, "--calibrate-seconds", 1, "--save", saved,
+                   timeout=300)
+        again = advise(server.url, "--window", 0, "--calibration", saved)
+    assert a["simulation"]["source"] == "--calibrate" and json.loads(saved.read_text())["n_threads"] == 1
+    assert again["simulation"]["source"] == str(saved) and set(kinds(a)) == set(kinds(again))
 
 
 def test_pool_too_small(default_model):
