@@ -13,9 +13,9 @@
  * A100, H100, H200, L4, L40S and A10 Tensor Core GPU data sheets, of the SXM modules where there are
  * several; NVIDIA Ada GPU Architecture (RTX 4090: 165.2 with float32 accumulation); AMD Instinct MI300X data
  * sheet (1,307.4). Processors: memory channels x transfers x 8 bytes; cores x base clock x operations a
- * clock, which are 64 on Zen 4 (one 512-bit VDPBF16PS: 16 sums of 2 products) and 2,048 with AMX (TDPBF16PS:
- * 16 x 16 sums of 32 products in 16 clocks; Intel 64 and IA-32 Architectures Optimization Reference Manual).
- */
+ * clock, which are 64 on Zen 4 (one 512-bit VDPBF16PS: 16 sums of 2 products) and 1,024 with AMX (TDPBF16PS:
+ * 16 x 16 sums of 32 products in 16 clocks; 2,048 are those of 8-bit integers; Intel 64 and IA-32
+ * Architectures Optimization Reference Manual). */
 static const struct machine MACHINES[] = {
     {"a100", "NVIDIA A100 SXM 80 GB", (uint64_t)80 << 30, 2039 * GB, 312 * T, false},
     {"a100-40g", "NVIDIA A100 SXM 40 GB", (uint64_t)40 << 30, 1555 * GB, 312 * T, false},
@@ -27,7 +27,7 @@ static const struct machine MACHINES[] = {
     {"rtx-4090", "NVIDIA GeForce RTX 4090 24 GB", (uint64_t)24 << 30, 1008 * GB, 165 * T, false},
     {"mi300x", "AMD Instinct MI300X 192 GB", (uint64_t)192 << 30, 5300 * GB, 1307 * T, false},
     {"epyc-9654", "AMD EPYC 9654, 12 x DDR5-4800", 0, 460.8 * GB, 14.7 * T, true},
-    {"xeon-8480", "Intel Xeon Platinum 8480+, 8 x DDR5-4800, AMX", 0, 307.2 * GB, 229 * T, true},
+    {"xeon-8480", "Intel Xeon Platinum 8480+, 8 x DDR5-4800, AMX", 0, 307.2 * GB, 114.7 * T, true},
     {"ryzen-7950x", "AMD Ryzen 9 7950X, 2 x DDR5-5200", 0, 83.2 * GB, 4.6 * T, true},
 };
 #define N_MACHINES (sizeof MACHINES / sizeof *MACHINES)
