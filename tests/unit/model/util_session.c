@@ -202,9 +202,9 @@ const char *session_real_model(void) {
 
 /* Scalars, texts and arrays of scalars, but for the tokenizer. */
 static void copy_meta(struct gguf_build *b, const struct meta *m) {
-    static const size_t bytes[] = {[META_U8] = 1,  [META_I8] = 1,  [META_U16] = 2,  [META_I16] = 2,
-                                   [META_U32] = 4, [META_I32] = 4, [META_F32] = 4,  [META_BOOL] = 1,
-                                   [META_U64] = 8, [META_I64] = 8, [META_F64] = 8};
+    static const size_t bytes[] = {
+        [META_U8] = 1,  [META_I8] = 1,   [META_U16] = 2, [META_I16] = 2, [META_U32] = 4, [META_I32] = 4,
+        [META_F32] = 4, [META_BOOL] = 1, [META_U64] = 8, [META_I64] = 8, [META_F64] = 8};
     if (!strncmp(m->key, "tokenizer.", 10)) return;
     if (!strncmp(m->key, "general.", 8) && strcmp(m->key, "general.architecture")) return;
     if (m->type == META_STRING) {
