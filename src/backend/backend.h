@@ -81,7 +81,8 @@ enum backend_activation {
     BACKEND_SWIGLU,
     BACKEND_GEGLU,          /* tanh form */
     BACKEND_SWIGLU_CLAMPED, /* GPT-OSS, see below and kern.h */
-    BACKEND_GELU            /* exact form, of x alone: there is no up */
+    BACKEND_GELU,           /* exact form, of x alone: there is no up */
+    BACKEND_RELU            /* max(x, 0), likewise */
 };
 #define BACKEND_CLAMPED_ALPHA 1.702f
 #define BACKEND_CLAMPED_LIMIT 7.0f
@@ -93,7 +94,7 @@ struct backend_input {
     const struct backend_buffer *norm; /* [width] or NULL: weights of an RMS norm that x goes through */
     float norm_eps;
     const struct backend_buffer *up; /* [n_rows][width] or NULL: the input is activation(x) * up, or with
-                                        BACKEND_GELU, which has no up, activation(x) */
+                                        BACKEND_GELU and BACKEND_RELU, which have no up, activation(x) */
     enum backend_activation activation;
 };
 

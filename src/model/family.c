@@ -262,7 +262,8 @@ static const struct key_rule BERT_KEYS[] = {{"attention.layer_norm_epsilon", KEY
                                             {"attention.layer_norm_rms_epsilon", KEY_ZERO},
                                             {"attention.causal", KEY_ZERO},
                                             {"token_type_count", KEY_IGNORED}, /* as the tensor has it */
-                                            {"classifier.output_labels", KEY_IGNORED}};
+                                            {"classifier.output_labels", KEY_IGNORED},
+                                            {"classifier.relu", KEY_READ}}; /* of folders */
 
 /* ---- families ---- */
 

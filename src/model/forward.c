@@ -270,8 +270,11 @@ static void score_rows(struct pass *p) {
     struct backend_input x = plain(p, PANEL_MIXED);
     if (w[W_HEAD].matrix) {
         product(p, PANEL_OUT, &w[W_HEAD], &w[W_HEAD_BIAS], &x, false);
-        p->ops->soft_cap(p->m->b, p->m->panels[PANEL_OUT], 1.0f, p->n_rows, p->m->spec.n_embd); /* tanh */
         x = plain(p, PANEL_OUT);
+        if (p->m->spec.relu_head)
+            x.activation = BACKEND_RELU;
+        else
+            p->ops->soft_cap(p->m->b, p->m->panels[PANEL_OUT], 1.0f, p->n_rows, p->m->spec.n_embd); /* tanh */
     }
     product(p, PANEL_SCORES, &w[W_HEAD_OUT], &w[W_HEAD_OUT_BIAS], &x, false);
 }

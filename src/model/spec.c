@@ -162,6 +162,7 @@ static void read_pooling(struct spec_reader *r, struct model_spec *s) {
     s->encoder = r->family->encoder;
     s->n_token_types = s->encoder ? rows_of(r, "token_types.weight") : 0;
     s->n_labels = s->encoder ? rows_of(r, "cls.output.weight") : 0;
+    s->relu_head = s->n_labels && spec_bool_or(r, "classifier.relu", false);
     spec_need(r, s->pooling != MODEL_POOL_RANK || s->n_labels, "pooling_type", s->pooling,
               "0 to 3 where there is no tensor cls.output.weight");
 }

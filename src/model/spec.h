@@ -96,6 +96,7 @@ struct model_spec {
     bool encoder; /* rows attend to their whole sequence; blocks take the stream as it is, which is normalised
                      (LayerNorm) when they have been added. It has no logits */
     size_t n_token_types, n_labels; /* of encoders; labels 0: no head */
+    bool relu_head;                 /* between a head's layers; else tanh */
     enum model_pooling pooling;     /* as the file says, NONE: it does not */
     enum backend_activation activation;
     struct model_experts experts;

@@ -260,5 +260,6 @@ void hf_read_config(struct hf_reader *r) {
         hf_read_rope(r);
     else
         read_positions(r);
+    if (r->family->relu_head) hf_put_bool(r, "classifier.relu", "architectures", true);
     read_activation(r);
 }

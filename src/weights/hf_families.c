@@ -427,6 +427,8 @@ static const struct hf_family FAMILIES[] = {
     {ENCODER("CamembertForSequenceClassification", "camembert"), .numbered_positions = true, ROBERTA_HEAD},
     {ENCODER("DistilBertModel", "distilbert"), DISTILBERT},
     {ENCODER("DistilBertForMaskedLM", "distilbert"), DISTILBERT},
+    {ENCODER("DistilBertForSequenceClassification", "distilbert"), DISTILBERT,
+     .head = {"pre_classifier.", "classifier."}, .relu_head = true},
     {FAMILY("NomicBertModel", NULL, "nomic_bert", "nomic-bert"), NOMIC},
     {FAMILY("NomicBertForMaskedLM", NULL, "nomic_bert", "nomic-bert"), NOMIC},
 };

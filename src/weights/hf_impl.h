@@ -68,6 +68,7 @@ struct hf_family {
     bool rotates;             /* an encoder with rotary embeddings instead of the table */
     bool numbered_positions;  /* a text's first position has the number behind pad_token_id */
     const char *head[2];      /* of cross-encoders: what names of its two layers begin with */
+    bool relu_head;           /* with ReLU between them; else tanh */
 };
 
 const struct hf_family *hf_family(const char *architecture, const char *model_type);

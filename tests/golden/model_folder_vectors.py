@@ -29,6 +29,7 @@ DISTIL = dict(vocab_size=N_VOCAB, dim=64, hidden_dim=80, n_layers=2, n_heads=4, 
 DECODER = {**SMALL, "hidden_size": 64, "intermediate_size": 64, "max_position_embeddings": 320}
 ONE = [(p, n, 0) for p in (MEAN, CLS) for n in (1, 7, 150)]
 PAIRS = [(RANK, 2, 1), (RANK, 150, 40), (CLS, 9, 0)]
+DISTIL_PAIRS = [(RANK, 2, 1), (RANK, 7, 0), (RANK, 150, 40), (CLS, 9, 0)]
 LASTS = [(LAST, 1, 0), (LAST, 300, 0), (MEAN, 150, 0)]
 
 # variant: (class, configuration, entries, renaming of tensors)
@@ -52,6 +53,7 @@ VARIANTS = {
     "gemma3": ("Gemma3TextModel", dict(sliding_window=40, query_pre_attn_scalar=16, num_hidden_layers=6), LASTS, None),
     "camembert": ("CamembertModel", ROBERTA, ONE, lambda name: "roberta." + name),
     "distilbert": ("DistilBertModel", {}, ONE, None),
+    "distilbert-cross": ("DistilBertForSequenceClassification", {"num_labels": 1}, DISTIL_PAIRS, None),
     "distilbert-mlm": ("DistilBertForMaskedLM", {}, ONE, None),
     "nomic-bert": ("NomicBertModel", {}, ONE, None),
     "nomic-bert-own": ("NomicBertModel", {}, ONE, None),
@@ -104,7 +106,7 @@ def vector(model, pooling, n, n_first):
     more = {"attention_mask": torch.ones_like(ids)}
     if any(kind in type(model).__name__ for kind in ("Roberta", "Camembert")):
         more["position_ids"] = torch.arange(n)[None] + model.config.pad_token_id + 1
-    if n_first and model.config.type_vocab_size > 1:
+    if n_first and getattr(model.config, "type_vocab_size", 1) > 1:
         more["token_type_ids"] = (torch.arange(n) >= n_first).long()[None]
     with torch.no_grad():
         if pooling == RANK:

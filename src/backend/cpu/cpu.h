@@ -98,7 +98,7 @@ void cpu_begin_products(const struct cpu_backend *c);
 /* Row i of an input: x as it is, or made in this thread's scratch. */
 const float *cpu_input_row(const struct cpu_backend *c, const struct backend_input *in, size_t width,
                            size_t i, size_t thread);
-/* row = activation(gate) * up; up NULL with BACKEND_GELU */
+/* row = activation(gate) * up; up NULL with BACKEND_GELU and BACKEND_RELU */
 void cpu_activate(const struct cpu_backend *c, enum backend_activation activation, float *row,
                   const float *gate, const float *up, size_t width);
 /* An item of products has weights of at least this much: below it, taking items costs more than it spreads.

@@ -39,6 +39,9 @@ void cpu_activate(const struct cpu_backend *c, enum backend_activation activatio
         c->kern->swiglu_clamped(row, gate, up, width, BACKEND_CLAMPED_ALPHA, BACKEND_CLAMPED_LIMIT);
         break;
     case BACKEND_GELU: c->kern->gelu(row, gate, width); break;
+    case BACKEND_RELU:
+        for (size_t i = 0; i < width; i++) row[i] = gate[i] < 0 ? 0 : gate[i]; /* a NaN stays */
+        break;
     }
 }
 
@@ -50,7 +53,8 @@ const float *cpu_input_row(const struct cpu_backend *c, const struct backend_inp
         c->kern->rms_norm(row, x, cpu_f32(in->norm), width, in->norm_eps);
         return row;
     }
-    if (!in->up && in->activation != BACKEND_GELU) return x;
+    bool alone = in->activation == BACKEND_GELU || in->activation == BACKEND_RELU;
+    if (!in->up && !alone) return x;
     cpu_activate(c, in->activation, row, x, in->up ? cpu_f32(in->up) + i * width : NULL, width);
     return row;
 }

@@ -536,12 +536,14 @@ static void norms(void **state) {
     free(x);
 }
 
-/* Without gates: the exact form of GELU. */
+/* Without gates: the exact form of GELU, and ReLU. */
 static void activated_inputs(void **state) {
     uint64_t seed = 13;
     float *x = random_floats(&seed, ROWS * WIDTH), expected[ROWS * WIDTH];
     for (size_t i = 0; i < ROWS * WIDTH; i++) expected[i] = (float)(0.5 * x[i] * erfc(-x[i] / sqrt(2.0)));
     on_all_paths(run_input, &(struct input_case){.x = x, .activation = BACKEND_GELU}, expected, 2e-6);
+    for (size_t i = 0; i < ROWS * WIDTH; i++) expected[i] = fmaxf(x[i], 0);
+    on_all_paths(run_input, &(struct input_case){.x = x, .activation = BACKEND_RELU}, expected, 0);
     free(x);
 }
 
