@@ -17,6 +17,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -195,6 +196,21 @@ static int describe(const struct session_parts *p, const char *argument, struct 
     return 0;
 }
 
+static double cpu_s(void) {
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+           (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
+}
+
+/* Steps keep all threads at work, so a process that had less of the cores had to share them. */
+static double share_of_cores(const struct session_parts *p, double seconds, size_t n_threads) {
+    double busy_us = 0;
+    for (size_t i = 0; i < p->steps.n; i++)
+        busy_us += (double)(p->steps.steps[i].forward_us + p->steps.steps[i].sample_us);
+    return busy_us > 0 ? seconds / (busy_us / 1e6 * (double)n_threads) : 0;
+}
+
 static int measure(struct session_parts *p, const char *argument, double seconds, size_t max_num_seqs,
                    struct log *log, struct calibration *c, struct error *err) {
     FILE *progress = isatty(STDERR_FILENO) ? stderr : NULL;
@@ -203,7 +219,9 @@ static int measure(struct session_parts *p, const char *argument, double seconds
     if (!rc && quire_info(p->model.engine)->pooling)
         rc = error_set(err, QUIRE_EUNSUPPORTED, "%s makes vectors; text can be simulated", argument);
     if (!rc) wait_for_memory(p);
+    double before = cpu_s();
     if (!rc) rc = calibrate_run(p->drive, p->model.engine, max_num_seqs, &o, &p->steps, err);
+    if (!rc) c->cpu_share = share_of_cores(p, cpu_s() - before, c->n_threads);
     if (!rc) rc = step_model_fit(p->steps.steps, p->steps.end_us, p->steps.n, &c->steps, err);
     if (!rc) rc = open_server(p, log, err);
     if (!rc) rc = learn(p, c, err);

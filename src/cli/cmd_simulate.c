@@ -124,6 +124,7 @@ static int get_calibration(const char *argument, const struct simulate_options *
 /* ---- what is printed ---- */
 
 #define UNSTEADY 0.1 /* from P10 to P90 */
+#define SHARED   0.9 /* of the cores */
 
 struct teller { /* a simulated server that says what it was at the end */
     struct sim_target target;
@@ -171,6 +172,10 @@ static void print_calibration(const struct calibration *c) {
         "  a request takes %.2f ms and %.1f us a prompt token before the engine has it; a step takes %.0f us "
         "and %.0f us a token more while they are written out\n",
         c->request_us / 1000, c->prompt_token_us, c->gap_us, c->row_us);
+    if (c->cpu_share > 0 && c->cpu_share < SHARED)
+        printf("  other programs had the cores meanwhile: the steps got %.0f %% of them, and are as much too "
+               "long; calibrate again when the machine is free\n",
+               100 * c->cpu_share);
     if (c->steps.slow_high > 0)
         printf("  for seconds together steps took %.2f to %.2f times as long as in the mean (P10 to P90)%s\n",
                c->steps.slow_low, c->steps.slow_high,

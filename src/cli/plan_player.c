@@ -78,6 +78,7 @@ static int match(const struct plan_player *p, const struct forecast *f, struct e
 struct playing {
     struct load_options load;
     char streams[24], input[24], output[24];
+    size_t n_requests; /* 0: as many as `quire bench serve` sends by itself */
     struct sim_target target;
     struct performer performer;
     struct plan plan;
@@ -110,6 +111,8 @@ static void describe_load(struct playing *g, const struct plan_player *p, size_t
                                     .arrival = "poisson",
                                     .burstiness = 1,
                                     .slo = p->slo,
+                                    .requests = (int64_t)g->n_requests,
+                                    .has_requests = g->n_requests > 0,
                                     .repeat = 1,
                                     .prefix_tokens = -1,
                                     .prefix_groups = 1,
@@ -196,10 +199,24 @@ static void keep_row(void *ctx, const struct sim_row *r) {
     snprintf(c->name, sizeof c->name, "%s", r->name);
 }
 
+/* The forecast's load, as long as it was measured: at the beginning all streams come at once, which counts
+ * less the longer it lasts. */
+static int as_many_requests(struct playing *g, struct plan_player *p, const struct forecast *f,
+                            const char *report, struct error *err) {
+    size_t n;
+    int rc = sim_compare_requests(report, g->plan.points[0].title, &n, err);
+    if (rc || !n || n == g->plan.points[0].all.n_requests) return rc;
+    plan_free(&g->plan);
+    g->plan = (struct plan){0};
+    g->n_requests = n;
+    return perform(g, p, f, f->speed.streams, err);
+}
+
 static int check_load(struct plan_player *p, const char *report, struct forecast *f, struct error *err) {
     struct playing *g = playing_new(err);
     if (!g) return QUIRE_ENOMEM;
     int rc = perform(g, p, f, f->speed.streams, err);
+    if (!rc) rc = as_many_requests(g, p, f, report, err);
     struct sim_load load = {&g->load, &g->target, p->interrupted};
     if (!rc) rc = sim_compare_rows(&g->plan, &load, report, keep_row, f, err);
     if (rc == QUIRE_ENOTFOUND)

@@ -37,6 +37,7 @@ static const struct field counts[] = {
 static const struct field optional[] = {COUNT(tensor_bytes, 0, 9e15)};
 static const struct field optional_numbers[] = {
     COUNT(gap_us, 0, 1e9),
+    COUNT(cpu_share, 0, 1e3),
     {"slow_low", offsetof(struct calibration, steps.slow_low), 0, 0, 1e9},
     {"slow_high", offsetof(struct calibration, steps.slow_high), 0, 0, 1e9}};
 static const struct field numbers[] = {COUNT(startup_s, 0, 1e6), COUNT(request_us, 0, 1e9),

@@ -26,6 +26,7 @@ struct calibration {
      * prompt, before the engine has it; gap_us, row_us: what a step takes longer, and for each token, while
      * the server writes it out and a client on the same machine reads it (sim/calibrate.h) */
     double request_us, prompt_token_us, gap_us, row_us;
+    double cpu_share; /* of its threads' cores, that the process had while steps were measured; 0: not told */
     size_t chat_tokens; /* that the chat template adds to a message */
     struct step_model steps;
 };

@@ -59,7 +59,7 @@ static void mean(const struct calibration *v, size_t n, struct calibration *out)
     double share = 1.0 / (double)n;
     *out = v[0];
     *m = (struct step_model){0};
-    out->request_us = out->prompt_token_us = out->gap_us = out->row_us = out->startup_s = 0;
+    out->request_us = out->prompt_token_us = out->gap_us = out->row_us = out->startup_s = out->cpu_share = 0;
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < STEP_TERMS; k++) {
             add(&m->forward_us[k], v[i].steps.forward_us[k], share);
@@ -69,6 +69,7 @@ static void mean(const struct calibration *v, size_t n, struct calibration *out)
         add(&out->prompt_token_us, v[i].prompt_token_us, share);
         add(&out->gap_us, v[i].gap_us, share);
         add(&out->row_us, v[i].row_us, share);
+        add(&out->cpu_share, v[i].cpu_share, share);
         add(&out->startup_s, v[i].startup_s, share);
         if (v[i].max_model_len < out->max_model_len) out->max_model_len = v[i].max_model_len;
         if (v[i].n_blocks < out->n_blocks) out->n_blocks = v[i].n_blocks;

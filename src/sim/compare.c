@@ -102,7 +102,7 @@ static bool seconds_in_steps(const char *page, double *out) {
     return any;
 }
 
-/* Seconds in steps of each repeat whose pages tell. */
+/* Seconds in steps for each request, of each repeat whose pages tell. */
 static void steps_of_reports(const struct reports *r, const char *title, struct values *out) {
     out->n = 0;
     for (size_t k = 0; k < r->n; k++) {
@@ -110,10 +110,12 @@ static void steps_of_reports(const struct reports *r, const char *title, struct 
         size_t i;
         json_array_foreach(json_object_get(point, "repeats"), i, repeat) {
             const json_t *m = json_object_get(repeat, "metrics");
-            double first, last;
+            double first, last,
+                n = json_number_value(json_object_get(json_object_get(repeat, "summary"), "ok"));
             if (seconds_in_steps(json_string_value(json_object_get(m, "first")), &first) &&
-                seconds_in_steps(json_string_value(json_object_get(m, "last")), &last) && last > first)
-                add_value(out, last - first);
+                seconds_in_steps(json_string_value(json_object_get(m, "last")), &last) && last > first &&
+                n > 0)
+                add_value(out, (last - first) / n);
         }
     }
     stats_sort(out->v, out->n);
@@ -169,7 +171,9 @@ static void compare_point(struct comparison *c, size_t point) {
     }
     if (!c->same_speed || !(c->step_s[point] > 0)) return;
     steps_of_reports(&c->reports, title, &c->values);
-    tell(c, (struct sim_row){.title = title, .name = "time in steps", .unit = "s"}, c->busy_s[point], NAN);
+    for (size_t i = 0; i < c->values.n; i++) c->values.v[i] *= 1e3;
+    tell(c, (struct sim_row){.title = title, .name = "steps, request", .unit = "ms"}, 1e3 * c->busy_s[point],
+         NAN);
 }
 
 static json_t *as_json(const struct plan *p) {
@@ -232,6 +236,22 @@ int sim_compare_rows(const struct plan *simulated, const struct sim_load *load, 
     json_decref(c->as_it_is);
     json_decref(c->same_speed);
     free(c);
+    return rc;
+}
+
+int sim_compare_requests(const char *paths, const char *title, size_t *n, struct error *err) {
+    struct reports *r = calloc(1, sizeof *r);
+    *n = 0;
+    int rc = r ? reports_open(paths, r, err) : error_set(err, QUIRE_ENOMEM, "out of memory for a comparison");
+    for (size_t i = 0; !rc && !*n && i < r->n; i++) {
+        const json_t *point = measurement_point(&r->v[i], title);
+        const json_t *repeat = json_array_get(json_object_get(point, "repeats"), 0);
+        json_int_t requests =
+            json_integer_value(json_object_get(json_object_get(repeat, "summary"), "requests"));
+        if (requests > 0) *n = (size_t)requests;
+    }
+    if (r) reports_close(r);
+    free(r);
     return rc;
 }
 

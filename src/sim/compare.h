@@ -26,6 +26,8 @@ struct sim_row {
  * QUIRE_ENOTFOUND when no point has. */
 int sim_compare_rows(const struct plan *simulated, const struct sim_load *load, const char *paths,
                      void (*row)(void *ctx, const struct sim_row *row), void *ctx, struct error *err);
+/* Requests that a repeat of the point had, in the first of the reports that has it; 0: none. */
+int sim_compare_requests(const char *paths, const char *title, size_t *n, struct error *err);
 /* Prints them. */
 int sim_compare(const struct plan *simulated, const struct sim_load *load, const char *paths, FILE *out,
                 struct error *err);

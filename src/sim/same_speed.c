@@ -12,7 +12,7 @@ struct speeds {
     const struct calibration *cal;
     struct performer inner;
     size_t n_points, n_runs;
-    double slow[POINTS_MAX], busy_s[POINTS_MAX]; /* busy: of all runs of the point */
+    double slow[POINTS_MAX], busy_s[POINTS_MAX]; /* busy: for each request */
 };
 
 static int describe(void *ctx, struct target *t, struct error *err) {
@@ -40,7 +40,8 @@ static int play(struct speeds *s, const struct sim_load *load, struct plan *out,
     if (!rc) rc = plan_measure(out, load->interrupted, NULL, err);
     out->performer = NULL;
     if (!rc && *out->ended) rc = error_set(err, QUIRE_ECANCELED, "%s", out->ended);
-    for (size_t i = 0; i < s->n_points; i++) s->busy_s[i] /= (double)load->options->repeat;
+    for (size_t i = 0; i < s->n_points && !rc; i++)
+        s->busy_s[i] /= (double)(out->points[i].all.n_ok ? out->points[i].all.n_ok : 1);
     return rc;
 }
 

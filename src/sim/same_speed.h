@@ -15,9 +15,9 @@ struct sim_load {
     const volatile int *interrupted;
 };
 
-/* By point of the plan. step_s: seconds that were measured in steps, of a repeat; 0: not known, and the point
- * is simulated as it was. busy_s: the same at the calibration's speed. Fills *out, plan_free afterwards in
- * any case. */
+/* By point of the plan. step_s: seconds that were measured in steps, for each request that was answered; 0:
+ * not known, and the point is simulated as it was. busy_s: the same at the calibration's speed. Fills *out,
+ * plan_free afterwards in any case. */
 int sim_same_speed(const struct sim_load *load, const double *step_s, size_t n_points, double *busy_s,
                    struct plan *out, struct error *err);
 

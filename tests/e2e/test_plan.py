@@ -363,6 +363,20 @@ def test_check_beside_a_measurement(tiny_model, calibrated, tmp_path):
     assert f"beside {measured}" in text and "+25.0 % (ms)" in text and "-20.0 % (tok/s)" in text
 
 
+def test_check_plays_as_many_requests_as_were_measured(tiny_model, calibrated, tmp_path):
+    """Of 4 streams with one place each request but the first waits for three others, and the first ones for fewer: the longer
+    it lasts, the less they count. The report is of one that was simulated, so there is no error."""
+    cal = calibrated()
+    flags = ("--max-num-seqs", "1", "--input-tokens", "64", "--output-tokens", "20", "--concurrency", "4")
+    for n in (4, 12, 80):
+        path = tmp_path / f"{n}.json"
+        assert run("simulate", cal, *flags, "--requests", n, "--json", path).returncode == 0
+        check = plan(tiny_model, *SMALL, "--max-num-seqs", "1", "--concurrency", "4", "--calibration", cal, "--check", path)["check"]
+        rows = {row["name"]: row for row in check["figures"]}
+        assert all(abs(row["error"]) < 1e-3 for row in rows.values() if row["error"] is not None), (n, rows)
+        assert rows["output"]["repeats"] == 1 and rows["output"]["measured_low"] == rows["output"]["measured_high"]
+
+
 def test_check_beside_bench_engine(tiny_model, calibrated, tmp_path):
     """A step takes 1 ms for each row and 1 us for each position attended to (4 decoded at 100 to 110: 420; 2 prompts of 50
     in one step: 2 x 50 x 51 / 2 = 2550): 4 tokens in 4.42 ms, 100 in 102.55 ms."""

@@ -145,7 +145,7 @@ def test_compare_at_the_speed_of_the_measurement(tmp_path):
     (tmp_path / "measured.json").write_text(json.dumps(report))
     done = run("simulate", calibration(tmp_path / "c.json", step_us=10000, row_us=200), *load, "--compare", tmp_path / "measured.json")
     rows = compared(done.stdout)
-    assert rows["time in steps"][2] == pytest.approx(busy / 1.5, rel=0.01)
+    assert rows["steps, request"][2] == pytest.approx(1e3 * busy / 40 / 1.5, rel=0.01)
     for name, sign in (("output", 1), ("TTFT P95", -1), ("TPOT P50", -1)):
         error, same_speed = rows[name][3]
         assert error == pytest.approx(50 if sign > 0 else -100 / 3, abs=1) and same_speed == pytest.approx(0, abs=0.6)
@@ -156,6 +156,8 @@ def test_several_calibrations_are_their_mean(tmp_path):
     (point,) = simulate(tmp_path, ",".join(map(str, files)), "--input-tokens", 64, "--output-tokens", 20)
     s = point["summary"]
     assert s["tpot_ms"]["p50"] == pytest.approx(10, abs=0.01) and s["ttft_ms"]["p50"] == pytest.approx(10.5, abs=0.01)
+    done = run("simulate", calibration(tmp_path / "c.json", cpu_share=0.5), "--requests", 1)
+    assert "the steps got 50 % of them" in done.stdout
     done = run("simulate", ",".join(map(str, files)), "--requests", 1)
     assert "0.50 to 1.50 times as long as in the mean" in done.stdout and "speed wanders" in done.stdout
     other = calibration(tmp_path / "other.json", dtype="float32")
