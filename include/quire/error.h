@@ -23,7 +23,7 @@ enum quire_code {
 #define QUIRE_ERROR_TEXT_BYTES 512
 
 struct error {
-    int code;         /* enum quire_code of the last failure, 0 if none */
+    int code;          /* enum quire_code of the last failure, 0 if none */
     const char *param; /* static string: the request field or flag at fault, NULL if none applies */
     char text[QUIRE_ERROR_TEXT_BYTES];
 };

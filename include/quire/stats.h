@@ -1,5 +1,5 @@
-/* The engine's figures, read by /metrics, reports and tests at any time (relaxed atomics; each is exact). Counters
- * only rise. Durations are seconds in histograms. */
+/* The engine's figures, read by /metrics, reports and tests at any time (relaxed atomics; each is exact).
+ * Counters only rise. Durations are seconds in histograms. */
 #ifndef QUIRE_STATS_H
 #define QUIRE_STATS_H
 
@@ -24,14 +24,14 @@ struct quire_hist {
     QUIRE_ATOMIC(double) sum;
 };
 
-/* Sums over steps of one kind: from them follow the mean step and, by least squares over rows, what of it does not
- * depend on how many tokens it computes. */
+/* Sums over steps of one kind: from them follow the mean step and, by least squares over rows, what of it
+ * does not depend on how many tokens it computes. */
 struct quire_step_sums {
     QUIRE_ATOMIC(uint64_t) steps, rows, rows_squared; /* rows: tokens computed */
     QUIRE_ATOMIC(uint64_t) us, row_us;                /* row_us: of rows x us of a step */
 };
 
-/* Why a step left requests waiting: --max-num-seqs, KV blocks, --max-num-batched-tokens, the length of a step. */
+/* Why a step left requests waiting: --max-num-seqs, KV blocks, --max-num-batched-tokens, a step's length. */
 enum quire_lack { QUIRE_LACK_SEQS, QUIRE_LACK_BLOCKS, QUIRE_LACK_TOKENS, QUIRE_LACK_TIME, QUIRE_LACKS };
 
 struct quire_stats {
