@@ -2,9 +2,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
-
-#include <stdio.h>
-#include <strings.h>
+#include "plan/names.h"
 
 #define GB 1e9
 #define T  1e12
@@ -32,17 +30,15 @@ static const struct machine MACHINES[] = {
 };
 #define N_MACHINES (sizeof MACHINES / sizeof *MACHINES)
 
+static const char *name_at(size_t i) {
+    return MACHINES[i].name;
+}
+
 int machine_find(const char *name, const struct machine **out, struct error *err) {
-    char names[256];
-    size_t n = 0;
-    for (size_t i = 0; i < N_MACHINES; i++) {
-        if (!strcasecmp(MACHINES[i].name, name)) {
-            *out = &MACHINES[i];
-            return 0;
-        }
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", MACHINES[i].name);
-    }
-    return error_set(err, QUIRE_EINVAL, "--device \"%.40s\" is not known; known are %s", name, names);
+    size_t i;
+    int rc = names_find("device", name, name_at, N_MACHINES, &i, err);
+    if (!rc) *out = &MACHINES[i];
+    return rc;
 }
 
 /* ---- sizes ---- */

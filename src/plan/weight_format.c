@@ -3,11 +3,11 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "model/family.h"
+#include "plan/names.h"
 #include "weights/sketch.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 /* Which of its layers a mixture keeps finer. */
 enum finer {
@@ -37,17 +37,15 @@ static const struct weight_format FORMATS[] = {
 };
 #define N_FORMATS (sizeof FORMATS / sizeof *FORMATS)
 
+static const char *name_at(size_t i) {
+    return FORMATS[i].name;
+}
+
 int weight_format_find(const char *name, const struct weight_format **out, struct error *err) {
-    char names[256];
-    size_t n = 0;
-    for (size_t i = 0; i < N_FORMATS; i++) {
-        if (!strcasecmp(FORMATS[i].name, name)) {
-            *out = &FORMATS[i];
-            return 0;
-        }
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", FORMATS[i].name);
-    }
-    return error_set(err, QUIRE_EINVAL, "--weight-format \"%.40s\" is not known; known are %s", name, names);
+    size_t i;
+    int rc = names_find("weight-format", name, name_at, N_FORMATS, &i, err);
+    if (!rc) *out = &FORMATS[i];
+    return rc;
 }
 
 const struct weight_format *weight_format_at(size_t i) {
