@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PROMPT_ROWS 32 /* of a lowered budget, beside a token for each running sequence */
+
 /* Keys of blocks that this step will compute. An entry counts only with the current round. */
 struct pending {
     struct hash128 *keys;
@@ -362,7 +364,8 @@ static void unpark_drained(struct scheduler *s) {
 
 void scheduler_set_budget(struct scheduler *s, size_t n_tokens) {
     if (!s->o.chunked && !s->o.in_one_step) return;
-    s->budget = size_min(s->o.max_num_batched_tokens, size_max(n_tokens, s->o.max_num_seqs));
+    size_t least = size_min(s->o.max_num_seqs, s->n_running + PROMPT_ROWS);
+    s->budget = size_min(s->o.max_num_batched_tokens, size_max(n_tokens, least));
 }
 
 size_t scheduler_plan(struct scheduler *s) {

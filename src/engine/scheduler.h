@@ -74,8 +74,9 @@ void scheduler_add(struct scheduler *s, struct sequence *seq);
 /* Takes it out wherever it is; its blocks return to the pool. */
 void scheduler_remove(struct scheduler *s, struct sequence *seq);
 
-/* At most so many tokens a step from now on: no more than max_num_batched_tokens, no less than max_num_seqs.
- * For keeping steps short; it has no effect where prompts are computed whole before they go on. */
+/* At most so many tokens a step from now on: no more than max_num_batched_tokens, no less than a token for
+ * each running sequence and 32 (within max_num_seqs), so that prompts go on, too. For keeping steps short; it
+ * has no effect where prompts are computed whole before they go on. */
 void scheduler_set_budget(struct scheduler *s, size_t n_tokens);
 
 /* Plans a step: sets n_scheduled of what scheduler_planned lists, with blocks for those tokens in its table.

@@ -626,6 +626,32 @@ static void test_budget_can_be_lowered(void **state) {
     sim_end(&x);
 }
 
+/* Room for many sequences alone makes no step longer: what a lowered budget may not go below is a token for each
+ * that runs, and 32 so that prompts go on. */
+static void test_lowered_budget_beside_room_for_many(void **state) {
+    struct sim x = sim_make(4000, 1, FULL, plain(256, 1024));
+    sim_start(&x);
+    uint32_t p[400];
+    ramp(p, 400, 0);
+    sim_add(&x, p, 400, 2, 0);
+    scheduler_set_budget(x.s, 100);
+    assert_int_equal(sim_step(&x), 100);
+    scheduler_set_budget(x.s, 1);
+    assert_int_equal(sim_step(&x), 1 + 32);
+    sim_drain(&x, 40);
+    for (uint32_t i = 0; i < 60; i++) { /* 60 that only take tokens one by one, and a prompt */
+        uint32_t one[2] = {1000 + 2 * i, 1001 + 2 * i};
+        sim_add(&x, one, 2, 40, 0);
+    }
+    scheduler_set_budget(x.s, 1024);
+    assert_int_equal(sim_step(&x), 120);
+    sim_add(&x, p, 400, 2, 0);
+    scheduler_set_budget(x.s, 1);
+    assert_int_equal(sim_step(&x), 60 + 32);
+    sim_drain(&x, 100);
+    sim_end(&x);
+}
+
 /* Sequences that are computed whole and then end: a step goes beyond a lowered budget only for one alone. */
 static void test_whole_sequences_within_a_budget(void **state) {
     struct sim x = sim_make(100, 1, (size_t[]){0},
@@ -744,6 +770,7 @@ int main(void) {
         cmocka_unit_test(test_window_blocks_come_back),
         cmocka_unit_test(test_waste_is_at_most_half_a_block),
         cmocka_unit_test(test_budget_can_be_lowered),
+        cmocka_unit_test(test_lowered_budget_beside_room_for_many),
         cmocka_unit_test(test_whole_sequences_within_a_budget),
         cmocka_unit_test(test_static_batch),
         cmocka_unit_test(test_reservation),
