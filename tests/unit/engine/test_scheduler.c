@@ -629,7 +629,9 @@ static void test_budget_can_be_lowered(void **state) {
 /* Room for many sequences alone makes no step longer: what a lowered budget may not go below is a token for each
  * that runs, and 32 so that prompts go on. */
 static void test_lowered_budget_beside_room_for_many(void **state) {
-    struct sim x = sim_make(4000, 1, FULL, plain(256, 1024));
+    struct scheduler_options o = plain(256, 1024);
+    o.max_live = 512;
+    struct sim x = sim_make(4000, 1, FULL, o);
     sim_start(&x);
     uint32_t p[400];
     ramp(p, 400, 0);
@@ -645,6 +647,7 @@ static void test_lowered_budget_beside_room_for_many(void **state) {
     }
     scheduler_set_budget(x.s, 1024);
     assert_int_equal(sim_step(&x), 120);
+    ramp(p, 400, 2000);
     sim_add(&x, p, 400, 2, 0);
     scheduler_set_budget(x.s, 1);
     assert_int_equal(sim_step(&x), 60 + 32);
