@@ -30,7 +30,8 @@ static int run_point(struct plan *p, size_t i, size_t repeat, const volatile int
                            .http = p->tc.http,
                            .progress = o->progress && isatty(STDERR_FILENO) ? stderr : NULL,
                            .title = title,
-                           .interrupted = interrupted};
+                           .interrupted = interrupted,
+                           .end_us = p->end_us};
     c.arrival.seed += repeat;
     if (c.n_sessions == 0 && k->arrival.kind == ARRIVAL_TRACE && c.duration_s <= 0) c.n_sessions = p->items.n;
     struct run *run = &k->runs[k->n_runs++];

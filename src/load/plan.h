@@ -49,6 +49,7 @@ struct plan {
     int64_t created_unix_s;
     char note[3][240]; /* about the workload, for the report; empty: none */
     char ended[640];   /* why the measurement ended early; empty: it did not */
+    uint64_t end_us;   /* of all runs, as run_config's; set by the caller, 0: none */
 };
 
 /* Checks the options; nothing is sent yet. */

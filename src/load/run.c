@@ -325,8 +325,9 @@ static uint64_t until(const struct runner *r) {
 static int loop(struct runner *r) {
     int rc = 0;
     while (!rc) {
-        if (r->c->interrupted && *r->c->interrupted) {
-            r->run->interrupted = true;
+        r->run->interrupted = r->c->interrupted && *r->c->interrupted;
+        r->run->cut = r->c->end_us && clock_us() >= r->c->end_us;
+        if (r->run->interrupted || r->run->cut) {
             stop_sending(r);
             client_cancel_all(r->client);
             break;
@@ -431,7 +432,7 @@ int run_perform(const struct run_config *config, struct run *run, struct error *
     *run = (struct run){0};
     int rc = set_up(&r);
     if (!rc) rc = warm_up(&r);
-    if (!rc && !run->interrupted && !run->lost) rc = record_run(&r);
+    if (!rc && !run->interrupted && !run->cut && !run->lost) rc = record_run(&r);
     size_t n = config->arrival.kind == ARRIVAL_CLOSED ? config->concurrency : config->max_active;
     client_free(r.client);
     device_close(r.device);

@@ -58,6 +58,7 @@ struct run_config {
     FILE *progress;          /* NULL: none */
     const char *title;
     const volatile int *interrupted;
+    uint64_t end_us; /* clock_us() from which nothing is waited for: what is in flight is given up; 0: none */
 };
 
 struct run {
@@ -77,7 +78,7 @@ struct run {
     double client_cpu_s;
     double client_wait_s;   /* that the generator could have run and had no core */
     uint64_t n_unsent;      /* due before the end, never sent */
-    bool interrupted, lost; /* lost: the server went away, or answers nothing well */
+    bool interrupted, cut, lost; /* cut: at end_us; lost: the server went away, or answers nothing well */
     char why[FAILURE_BYTES + 80];
 };
 
