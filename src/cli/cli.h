@@ -39,6 +39,9 @@ int cli_options(const char *command, const char *usage, const char *about, const
 /* QUIRE_EINVAL when an option was given that means nothing for a model in this process. */
 int cli_refuse_server_options(const struct options_state *given, struct error *err);
 
+/* "1%" or "0.01"; QUIRE_EINVAL names the flag. */
+int share_read(const char *flag, const char *text, double *out, struct error *err);
+
 /* ---- model_find.c ---- */
 
 /* A file, a folder, a known name or a hub id to a path; malloc'd. What is not in the cache is pulled first,

@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #define AT(member) offsetof(struct eval_options, member)
@@ -26,18 +25,6 @@ static const struct option table[] = {
     {0},
 };
 
-/* "1%" or "0.01" */
-static int share_of(const char *flag, const char *text, double *out, struct error *err) {
-    char *end;
-    double v = strtod(text, &end);
-    bool percent = *end == '%';
-    if (end == text || end[percent] || !isfinite(v) || v < 0 || v > (percent ? 1e4 : 100))
-        return error_set(err, QUIRE_EINVAL, "--%s is \"%.60s\"; allowed is a share such as 1%% or 0.01", flag,
-                         text);
-    *out = percent ? v / 100 : v;
-    return 0;
-}
-
 int cmd_eval_compare(int argc, char **argv) {
     struct eval_options o = {0};
     struct eval_thresholds t;
@@ -55,9 +42,9 @@ int cmd_eval_compare(int argc, char **argv) {
              ? 0
              : error_set(&err, QUIRE_EINVAL, "usage: quire eval compare FIRST.json SECOND.json [options]");
     t.kl_increase = o.max_kl_increase;
-    if (!rc) rc = share_of("max-ppl-increase", o.max_ppl_increase, &t.ppl_increase, &err);
-    if (!rc) rc = share_of("max-top1-drop", o.max_top1_drop, &t.top1_drop, &err);
-    if (!rc) rc = share_of("max-accuracy-drop", o.max_accuracy_drop, &t.accuracy_drop, &err);
+    if (!rc) rc = share_read("max-ppl-increase", o.max_ppl_increase, &t.ppl_increase, &err);
+    if (!rc) rc = share_read("max-top1-drop", o.max_top1_drop, &t.top1_drop, &err);
+    if (!rc) rc = share_read("max-accuracy-drop", o.max_accuracy_drop, &t.accuracy_drop, &err);
     if (!rc)
         rc = eval_compare(argv[1], argv[2], &t, (size_t)o.resamples, (uint64_t)o.task_seed, o.json, stdout,
                           &verdict, &err);

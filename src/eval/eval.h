@@ -14,6 +14,7 @@
 #ifndef EVAL_EVAL_H
 #define EVAL_EVAL_H
 
+#include "base/hash.h"
 #include "http/http.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -68,6 +69,11 @@ struct eval_text {
 /* The text that is used where none is given: openings of works in the public domain (data/eval). */
 struct eval_text eval_default_text(void);
 
+/* Of a window whose context is so long, what a file of reference distributions takes. */
+size_t eval_window_bytes(size_t context, size_t n_vocab);
+/* What decides how text becomes ids: results of models are comparable where these are equal. */
+int eval_tokenizer_hash(const struct tokenizer *t, struct hash128 *out, struct error *err);
+
 /* How many windows are worth having under way, where a step computes so many tokens. */
 size_t eval_in_flight(size_t context, size_t max_num_batched_tokens);
 
@@ -82,10 +88,19 @@ struct eval_perplexity {
 };
 int eval_perplexity(const struct eval_context *c, const struct eval_perplexity *o, struct error *err);
 
+/* What a comparison with a reference has found; both perplexities are over the same tokens. */
+struct eval_distance {
+    size_t windows, tokens; /* that were scored */
+    double perplexity, reference_perplexity;
+    double kl, top1; /* mean, nats; share of equal first choices */
+};
+
 struct eval_kl {
     struct eval_perplexity windows;
     const char *save;      /* file to write the reference to; NULL: */
     const char *reference; /* file to compare with; text and windows must be the same */
+    struct eval_distance
+        *distance; /* filled in the end; after saving but for the reference. NULL: not wanted */
 };
 int eval_kl(const struct eval_context *c, const struct eval_kl *o, struct error *err);
 

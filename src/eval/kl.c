@@ -146,8 +146,19 @@ static int report(struct kl_run *r, const struct eval_kl *o, const struct eval_c
         f.own = perplexity_of(f.n, results_sum(&r->items, NLL), results_sum(&r->items, NLL_SQUARES));
     }
     if (r->items.n_done && !more) print(r, &f, o, c->out);
+    if (o->distance)
+        *o->distance = (struct eval_distance){.windows = r->items.n_done,
+                                              .tokens = (size_t)f.n,
+                                              .perplexity = f.own.value,
+                                              .reference_perplexity = f.reference.value,
+                                              .kl = f.mean,
+                                              .top1 = f.top1};
     if (rc >= 0 && more) rc = more;
     return results_end(&r->items, rc, summary, &f, err);
+}
+
+size_t eval_window_bytes(size_t context, size_t n_vocab) {
+    return (context - 1 - context / 2) * kl_row_bytes(n_vocab);
 }
 
 int eval_kl(const struct eval_context *c, const struct eval_kl *o, struct error *err) {

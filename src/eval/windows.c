@@ -50,8 +50,8 @@ int windows_plan(size_t n_tokens, size_t context, size_t stride, struct window *
     return 0;
 }
 
-/* What decides how text becomes ids: the bytes of all of them, and which are control tokens. */
-static int hash_tokenizer(const struct tokenizer *t, struct hash128 *out, struct error *err) {
+/* The bytes of all ids, and which are control tokens. */
+int eval_tokenizer_hash(const struct tokenizer *t, struct hash128 *out, struct error *err) {
     size_t n = tokenizer_n_vocab(t);
     const uint8_t *bytes;
     const uint32_t *offsets;
@@ -80,7 +80,7 @@ int windows_make(struct windows *w, const struct tokenizer *t, const struct eval
                          o->context);
     int rc = tokenizer_encode(t, o->text.data, o->text.len, TOKENIZE_ADD, NULL, 0, 0, &w->tokens, err);
     if (!rc) rc = windows_plan(w->tokens.n, o->context, o->stride, &w->list, &w->n, err);
-    if (!rc) rc = hash_tokenizer(t, &w->tokenizer_hash, err);
+    if (!rc) rc = eval_tokenizer_hash(t, &w->tokenizer_hash, err);
     if (rc) {
         error_prefix(err, "%s", o->text.name);
         windows_free(w);
