@@ -1,19 +1,20 @@
 /* quire tune MODEL: the options with which a load gets the highest goodput under an SLO. */
 #include "cli/bench.h"
+#include "cli/tune_judge.h"
 
 #include "backend/cpu/cores.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "load/length.h"
 #include "sim/calibration.h"
 #include "tune/knobs.h"
 
-#include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define SERVER_ARGS 40
@@ -23,8 +24,8 @@ struct tune_command {
     struct load_options load; /* first: its rows are shared */
     struct engine_options engine;
     const char *folder, *parameters, *command, *calibration, *config_out, *html_out;
-    const char *budget;
-    double calibrate_s, startup_s;
+    const char *budget, *weights, *max_ppl_increase, *max_top1_drop;
+    double calibrate_s, startup_s, quality_s, max_kl;
     int64_t repeats, runs;
     bool simulate;
     char args[SERVER_ARGS][256];
@@ -39,9 +40,15 @@ static const struct option own_rows[] = {
      "Where runs and results are kept. The same command again goes on from there."},
     {"parameters", OPTION_STRING, AT(parameters), "Search", "LIST", NULL, 0, 0, NULL, NULL,
      "What is tried: concurrency, max-num-seqs, max-num-batched-tokens, gpu-memory-utilization, "
-     "long-prefill-token-threshold, enable-prefix-caching, block-size, threads; all of them if unset."},
+     "long-prefill-token-threshold, enable-prefix-caching, block-size, threads, dtype, weights; all of them "
+     "if "
+     "unset."},
+    {"weights", OPTION_STRING, AT(weights), "Search", "FILE,...", NULL, 0, 0, NULL, NULL,
+     "Other forms of the same model to try, files, folders or names as MODEL: quantized otherwise, say."},
     {"budget", OPTION_STRING, AT(budget), "Search", "TIME", NULL, 0, 0, NULL, NULL,
-     "Time for the search, as 90s, 20m or 2h; no run is begun that would not fit. No limit if unset."},
+     "Time for everything, calibration and the last two runs included, as 90s, 20m or 2h: what is running "
+     "then "
+     "is ended. No limit if unset."},
     {"runs", OPTION_INT, AT(runs), "Search", "N", "0", 0, 1000, NULL, NULL, "Most runs; 0 is no limit."},
     {"repeats", OPTION_INT, AT(repeats), "Search", "N", "2", 1, 8, NULL, NULL,
      "Runs of a candidate at most, while its interval does not separate from that of the best."},
@@ -57,6 +64,14 @@ static const struct option own_rows[] = {
      "A calibration of `quire simulate --save` of this model on this machine."},
     {"calibrate-seconds", OPTION_FLOAT, AT(calibrate_s), "Search", "SECONDS", "45", 1, 3600, NULL, NULL,
      "How long the model's steps are measured for a calibration."},
+    {"max-ppl-increase", OPTION_STRING, AT(max_ppl_increase), "Quality", "SHARE", "1%", 0, 0, NULL, NULL,
+     "How much higher perplexity may be with another dtype or other weights: 1% or 0.01."},
+    {"max-kl-increase", OPTION_FLOAT, AT(max_kl), "Quality", "NATS", "0.1", 0, 100, NULL, NULL,
+     "How far its distributions may be from those of the defaults: mean KL divergence."},
+    {"max-top1-drop", OPTION_STRING, AT(max_top1_drop), "Quality", "SHARE", "100%", 0, 0, NULL, NULL,
+     "Of how many tokens its first choice may be another one than with the defaults."},
+    {"quality-seconds", OPTION_FLOAT, AT(quality_s), "Quality", "SECONDS", "30", 1, 3600, NULL, NULL,
+     "Most time for a look at answers, over as much of the built-in text of `quire eval` as it allows."},
     {"config-out", OPTION_STRING, AT(config_out), "Report", "FILE", NULL, 0, 0, NULL, NULL,
      "Options for `quire serve --config`; config.yaml in the folder if unset."},
     {"html", OPTION_STRING, AT(html_out), "Report", "FILE", NULL, 0, 0, NULL, NULL,
@@ -138,7 +153,7 @@ static int server_args(struct tune_command *t, const struct options_state *given
         bool knob = false;
         if (named(not_engine, engine[i].name) || !options_given(given, engine[i].name)) continue;
         for (int k = 0; k < KNOBS; k++)
-            if (!strcmp(knob_rows[k].name, engine[i].name)) {
+            if (k != KNOB_WEIGHTS && !strcmp(knob_rows[k].name, engine[i].name)) {
                 *knobs |= 1u << k;
                 knob = true;
             }
@@ -146,6 +161,12 @@ static int server_args(struct tune_command *t, const struct options_state *given
         if (rc) return rc;
     }
     return 0;
+}
+
+/* Its place among tune_dtypes; the engine's options know more names. */
+static double dtype_of(const char *name) {
+    if (!strcmp(name, "float16") || !strcmp(name, "half")) return 1;
+    return strncmp(name, "float", 5) ? 0 : 2;
 }
 
 static int base_of(const struct tune_command *t, struct candidate *c, bool open_loop, struct error *err) {
@@ -163,22 +184,44 @@ static int base_of(const struct tune_command *t, struct candidate *c, bool open_
                              [KNOB_CHUNK] = (double)e->long_prefill,
                              [KNOB_PREFIX] = e->prefix_caching,
                              [KNOB_BLOCK] = (double)e->block_size,
-                             [KNOB_THREADS] = e->threads ? (double)e->threads : (double)cores_available()}};
+                             [KNOB_THREADS] = e->threads ? (double)e->threads : (double)cores_available(),
+                             [KNOB_DTYPE] = dtype_of(e->dtype)}};
     return 0;
 }
 
+/* ---- the calibration ---- */
+
+/* Whether it is of what is tuned; option: what named it, NULL: nothing is said. */
+static int check_calibration(const struct judge_state *s, const struct candidate *base, const char *option,
+                             const struct calibration *c, struct error *err) {
+    const char *what = strcmp(c->family, s->family)                                 ? "model"
+                       : c->tensor_bytes && c->tensor_bytes != s->tensor_bytes      ? "model"
+                       : strcmp(c->dtype, tune_dtypes[(size_t)base->v[KNOB_DTYPE]]) ? "dtype"
+                       : (double)c->n_threads != base->v[KNOB_THREADS]              ? "number of threads"
+                                                                                    : NULL;
+    if (!what) return 0;
+    return error_set(err, QUIRE_EINVAL, "%s is of another %s: %.60s, %s, %zu threads", option, what, c->model,
+                     c->dtype, c->n_threads);
+}
+
 /* One that was given, one that an earlier call has left in the folder, or a new one. */
-static int get_calibration(const struct tune_command *t, const char *model, struct calibration *c,
-                           struct error *err) {
+static int get_calibration(const struct tune_command *t, const struct judge_state *s,
+                           const struct tune_options *o, struct calibration *c, struct error *err) {
     char path[1100];
-    FILE *file;
+    FILE *file = NULL;
     struct buf text = BUF_INIT;
-    if (t->calibration) return calibration_read_all("--calibration", t->calibration, c, err);
+    int rc;
+    if (t->calibration) {
+        rc = calibration_read_all("--calibration", t->calibration, c, err);
+        return rc ? rc : check_calibration(s, &o->base, "--calibration", c, err);
+    }
     snprintf(path, sizeof path, "%s/calibration.json", t->folder);
-    if (!access(path, R_OK)) return calibration_read(NULL, path, c, err);
-    if (mkdir(t->folder, 0777) && errno != EEXIST)
-        return error_set(err, QUIRE_EIO, "--folder %.200s cannot be made: %s", t->folder, strerror(errno));
-    int rc = calibrate_model(model, &t->engine, t->calibrate_s, &interrupted, c, err);
+    if (!access(path, R_OK) && !calibration_read(NULL, path, c, err) &&
+        !check_calibration(s, &o->base, "it", c, err))
+        return 0;
+    *err = (struct error){0}; /* a new one replaces it */
+    double seconds = o->budget_s > 0 ? fmin(t->calibrate_s, fmax(1, o->budget_s / 5)) : t->calibrate_s;
+    rc = calibrate_model(s->model, &t->engine, seconds, &interrupted, c, err);
     if (!rc) rc = file_open_result("--folder", path, &file, err);
     if (rc) return rc;
     calibration_write(c, &text);
@@ -188,13 +231,68 @@ static int get_calibration(const struct tune_command *t, const char *model, stru
     return rc;
 }
 
+/* ---- all ---- */
+
+static int read_limits(const struct tune_command *t, struct tune_judge *j, struct error *err) {
+    j->most_s = t->quality_s;
+    j->limits.kl = t->max_kl;
+    int rc = share_read("max-ppl-increase", t->max_ppl_increase, &j->limits.ppl_increase, err);
+    return rc ? rc : share_read("max-top1-drop", t->max_top1_drop, &j->limits.top1, err);
+}
+
+/* What has no meaning for another server. */
+static int check_command(const struct tune_command *t, const struct options_state *given, struct error *err) {
+    static const char *const names[] = {"calibration",     "weights",       "max-ppl-increase",
+                                        "max-kl-increase", "max-top1-drop", "quality-seconds"};
+    for (size_t i = 0; t->command && i < sizeof names / sizeof *names; i++)
+        if (options_given(given, names[i]))
+            return error_set(
+                err, QUIRE_EINVAL,
+                "--%s is of a model; with --command nothing is simulated and no answers are looked at",
+                names[i]);
+    return 0;
+}
+
+static int prepare(struct tune_command *t, const struct options_state *given, struct tune_options *o,
+                   struct tune_judge *judge, struct error *err) {
+    struct slo slo;
+    if (!t->load.slo)
+        return error_set(err, QUIRE_EINVAL, "which SLO? --slo ttft_p95=1000,tpot_p95=100 or some of it");
+    int rc = slo_parse(t->load.slo, &slo, err);
+    if (!rc) rc = read_budget(t->budget, &o->budget_s, err);
+    if (!rc) rc = server_args(t, given, &o->given, err);
+    if (!rc) rc = base_of(t, &o->base, o->open_loop, err);
+    if (!rc) rc = read_limits(t, judge, err);
+    return rc ? rc : check_command(t, given, err);
+}
+
+/* With the folder locked. */
+static int search(struct tune_command *t, struct tune_options *o, struct judge_state *s, struct error *err) {
+    struct calibration cal;
+    int rc = tune_check(o, err);
+    if (!rc && !t->command && t->simulate) {
+        rc = get_calibration(t, s, o, &cal, err);
+        o->cal = &cal;
+        size_t block_bytes =
+            rc ? 0 : cal.kv_bytes_per_token * cal.block_tokens / (cal.n_groups ? cal.n_groups : 1);
+        if (o->kv_given && block_bytes) cal.n_blocks = (size_t)t->engine.kv_bytes / block_bytes;
+    }
+    if (!rc) rc = tune_run(o, stdout, err);
+    if (!rc) judge_clean(s);
+    return rc;
+}
+
 static int tune(struct tune_command *t, const char *model, const struct options_state *given,
                 struct error *err) {
-    const char *workload = t->load.workload;
-    bool trace = workload && !strcmp(workload, "trace");
-    struct calibration cal;
-    struct slo slo;
+    bool trace = t->load.workload && !strcmp(t->load.workload, "trace");
+    struct judge_state s = {
+        .model = model, .folder = t->folder, .engine = &t->engine, .interrupted = &interrupted};
+    struct tune_judge judge = {.look = judge_look, .ctx = &s};
+    const char *weights[TUNE_WEIGHTS_MAX];
+    char *text = NULL;
+    int lock = -1;
     struct tune_options o = {.model = model,
+                             .weights = weights,
                              .command = t->command,
                              .server_args = t->argv,
                              .folder = t->folder,
@@ -204,30 +302,24 @@ static int tune(struct tune_command *t, const char *model, const struct options_
                              .load = t->load,
                              .kv_given = t->engine.kv_bytes > 0,
                              .open_loop = t->load.rate || (trace && !t->load.concurrency),
+                             .start_us = clock_us(),
                              .startup_s = t->startup_s,
                              .repeats = t->repeats,
                              .most_runs = (size_t)t->runs,
                              .n_cores = cores_available(),
+                             .judge = model ? &judge : NULL,
                              .interrupted = &interrupted};
+    int rc = prepare(t, given, &o, &judge, err);
+    s.dtype = tune_dtypes[rc ? 0 : (size_t)o.base.v[KNOB_DTYPE]];
     unsigned bits;
-    if (!t->load.slo)
-        return error_set(err, QUIRE_EINVAL, "which SLO? --slo ttft_p95=1000,tpot_p95=100 or some of it");
-    int rc = slo_parse(t->load.slo, &slo, err);
-    if (!rc) rc = knob_parse(t->parameters, &bits, err);
-    if (!rc) rc = read_budget(t->budget, &o.budget_s, err);
-    if (!rc) rc = server_args(t, given, &o.given, err);
-    if (!rc) rc = base_of(t, &o.base, o.open_loop, err);
-    if (rc) return rc;
-    if (t->command && t->calibration)
-        return error_set(err, QUIRE_EINVAL,
-                         "--calibration is of a model; with --command nothing is simulated");
-    if (!t->command && t->simulate) {
-        rc = get_calibration(t, model, &cal, err);
-        o.cal = &cal;
-        size_t block_bytes = cal.kv_bytes_per_token * cal.block_tokens / (cal.n_groups ? cal.n_groups : 1);
-        if (!rc && o.kv_given && block_bytes) cal.n_blocks = (size_t)t->engine.kv_bytes / block_bytes;
-    }
-    return rc ? rc : tune_run(&o, stdout, err);
+    if (!rc && model) rc = judge_list(model, t->weights, &text, weights, &o.n_weights, err);
+    if (!rc) rc = knob_choose(&o, &bits, err);
+    if (!rc && model) rc = judge_forms(&s, weights, o.n_weights, err);
+    if (!rc) rc = tune_folder_open(t->folder, &lock, err);
+    if (!rc) rc = search(t, &o, &s, err);
+    if (lock >= 0) close(lock);
+    free(text);
+    return rc;
 }
 
 static const char ABOUT[] =

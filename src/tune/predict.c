@@ -26,7 +26,7 @@ bool predict(const struct tune_options *o, const struct slo *slo, const struct c
              struct figures *out) {
     struct error err = {0};
     char streams[24];
-    if (!o->cal || c->v[KNOB_THREADS] != o->base.v[KNOB_THREADS]) return false;
+    if (!o->cal || c->v[KNOB_THREADS] != o->base.v[KNOB_THREADS] || changes_answers(o, c)) return false;
     struct load_options l = trial_load(o, c, 0, 1, streams);
     struct sim_target t = {
         .config = {.engine = engine_of(o, c), .clock = calibration_clock(o->cal), .cal = o->cal},

@@ -11,17 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const verdict_names[] = {"better", "worse", "no difference", "ruled out", "failed"};
+static const char *const verdict_names[] = {"better",    "worse",         "no difference",
+                                            "ruled out", "other answers", "failed"};
 
 /* ---- terminal ---- */
 
 static void change_text(const struct search *s, const struct tune_step *step, char *out, size_t size) {
-    char v[32];
+    char v[80];
     if (step->matrix) {
-        candidate_print(&step->c, &s->o->base, out, size);
+        candidate_print(s->o, &step->c, out, size);
         return;
     }
-    knob_print(step->knob, step->c.v[step->knob], v, sizeof v);
+    knob_print(s->o, step->knob, step->c.v[step->knob], v, sizeof v);
     snprintf(out, size, "%s %s", knob_rows[step->knob].name, v);
 }
 
@@ -29,7 +30,7 @@ void report_step(const struct search *s, const struct tune_step *step) {
     char change[300];
     change_text(s, step, change, sizeof change);
     fprintf(s->out, "%-36s %s", change, verdict_names[step->verdict]);
-    if (step->verdict == VERDICT_RULED_OUT || step->verdict == VERDICT_FAILED) {
+    if (step->verdict >= VERDICT_RULED_OUT) {
         fprintf(s->out, ": %s\n", step->why);
         fflush(s->out);
         return;
@@ -40,16 +41,38 @@ void report_step(const struct search *s, const struct tune_step *step) {
     fprintf(s->out, ", SLO at %.2f -> %.2f, TTFT P95 %.0f ms, TPOT P95 %.1f ms, %.1f output tok/s\n",
             step->before.excess, step->after.excess, step->after.ttft_p95, step->after.tpot_p95,
             step->after.output_per_s);
+    if (step->q.tokens) {
+        quality_print(&step->q, change, sizeof change);
+        fprintf(s->out, "%-36s answers against the defaults', %zu tokens: %s\n", "", step->q.tokens, change);
+    }
     fflush(s->out);
+}
+
+/* What was seen of the best one's answers; false: they are the defaults'. */
+static bool quality_of_best(const struct search *s, char *out, size_t size) {
+    for (size_t i = 0; i < s->n_steps; i++) {
+        const struct tune_step *step = &s->steps[i];
+        if (!step->q.tokens || !changes_answers(s->o, &s->best) ||
+            step->c.v[KNOB_DTYPE] != s->best.v[KNOB_DTYPE] ||
+            step->c.v[KNOB_WEIGHTS] != s->best.v[KNOB_WEIGHTS])
+            continue;
+        quality_print(&step->q, out, size);
+        return true;
+    }
+    return false;
 }
 
 void report_end(const struct search *s) {
     char text[300];
     const struct figures *a = &s->base_figures, *b = &s->best_figures;
-    candidate_print(&s->best, &s->o->base, text, sizeof text);
+    candidate_print(s->o, &s->best, text, sizeof text);
     fprintf(s->out, "\n%zu runs%s", s->trials.n, s->trials.spent ? ", the budget is spent" : "");
     if (s->trials.n_old) fprintf(s->out, " (%zu of them earlier)", s->trials.n_old);
     fprintf(s->out, "\nbest: %s\n", text);
+    if (quality_of_best(s, text, sizeof text))
+        fprintf(s->out, "its answers against the defaults': %s\n", text);
+    if (s->unconfirmed)
+        fprintf(s->out, "there was no time to measure it and the defaults once more: it may have had luck\n");
     if (s->reverted)
         fprintf(s->out, "measured again, what had seemed best was no better than the defaults: they stay\n");
     fprintf(s->out, "%-10s %12s %12s %12s %12s %14s\n", "", "goodput/s", "TTFT P95 ms", "TPOT P95 ms",
@@ -69,13 +92,16 @@ void report_end(const struct search *s) {
 
 static void config_text(const struct search *s, struct buf *out) {
     const struct tune_options *o = s->o;
+    char quality[120];
     buf_printf(out, "# quire tune: goodput %.3f requests/s under --slo %s; with the defaults %.3f\n",
                s->best_figures.good_per_s, o->load.slo, s->base_figures.good_per_s);
+    if (quality_of_best(s, quality, sizeof quality))
+        buf_printf(out, "# answers against the defaults': %s\n", quality);
     if (!o->open_loop)
         buf_printf(out,
                    "# with at most %.0f requests in flight: what limits them is in front of the server\n",
                    s->best.v[KNOB_CONCURRENCY]);
-    if (o->model) buf_printf(out, "model: \"%s\"\n", o->model);
+    if (o->model) buf_printf(out, "model: \"%s\"\n", o->weights[(size_t)s->best.v[KNOB_WEIGHTS]]);
     for (const char *const *a = o->server_args; a && *a; a++) { /* "--name=value" or "--[no-]name" */
         const char *name = *a + 2, *value = strchr(name, '=');
         if (value)
@@ -85,44 +111,61 @@ static void config_text(const struct search *s, struct buf *out) {
                        strncmp(name, "no-", 3) ? "true" : "false");
     }
     for (int k = KNOB_CONCURRENCY + 1; k < KNOBS; k++) {
-        char v[32];
-        if (s->best.v[k] == o->base.v[k] && !(o->given & 1u << k)) continue;
-        knob_print((enum knob)k, s->best.v[k], v, sizeof v);
+        char v[80];
+        if (k == KNOB_WEIGHTS || (s->best.v[k] == o->base.v[k] && !(o->given & 1u << k))) continue;
+        knob_print(o, (enum knob)k, s->best.v[k], v, sizeof v);
         buf_printf(out, "%s: %s\n", knob_rows[k].name,
-                   knob_rows[k].is_switch ? s->best.v[k] > 0 ? "true" : "false" : v);
+                   knob_rows[k].kind == KNOB_SWITCH ? s->best.v[k] > 0 ? "true" : "false" : v);
     }
 }
 
 /* ---- page ---- */
 
-static void figure_row(struct buf *out, const char *name, const struct figures *f, const char *verdict) {
+static void figure_cells(struct buf *out, const struct figures *f) {
+    buf_printf(out, "<td>%.3f</td><td>%.1f&nbsp;%%</td><td>%.2f</td><td>%.0f</td><td>%.1f</td><td>%.1f</td>",
+               f->good_per_s, 100 * f->good_share, f->excess, f->ttft_p95, f->tpot_p95, f->output_per_s);
+}
+
+/* f NULL: nothing was measured. quality NULL: answers are the defaults'. */
+static void figure_row(struct buf *out, const char *name, const struct figures *f, const char *verdict,
+                       const char *quality) {
     buf_puts(out, "<tr><td>");
     html_text(out, name);
-    buf_printf(
-        out,
-        "</td><td>%.3f</td><td>%.1f&nbsp;%%</td><td>%.2f</td><td>%.0f</td><td>%.1f</td><td>%.1f</td><td>",
-        f->good_per_s, 100 * f->good_share, f->excess, f->ttft_p95, f->tpot_p95, f->output_per_s);
+    buf_puts(out, "</td>");
+    if (f)
+        figure_cells(out, f);
+    else
+        for (int i = 0; i < 6; i++) buf_puts(out, "<td></td>");
+    buf_puts(out, "<td>");
     html_text(out, verdict);
-    buf_puts(out, "</td></tr>");
+    if (quality) buf_puts(out, "<br><span class=dim>");
+    if (quality) html_text(out, quality);
+    buf_puts(out, quality ? "</span></td></tr>" : "</td></tr>");
+}
+
+static void step_row(const struct search *s, const struct tune_step *step, struct buf *out) {
+    char change[300], quality[120];
+    bool measured = step->verdict <= VERDICT_RULED_OUT;
+    change_text(s, step, change, sizeof change);
+    quality_print(&step->q, quality, sizeof quality);
+    figure_row(out, change, measured ? &step->after : NULL, verdict_names[step->verdict],
+               step->q.tokens            ? quality
+               : *step->why && !measured ? step->why
+                                         : NULL);
 }
 
 static void step_table(const struct search *s, struct buf *out) {
-    buf_puts(
-        out,
-        "<h2>Steps</h2><p class=dim>Each beside the best before it. Ruled out: by the simulator, whose "
-        "figures "
-        "are shown.</p><div class=scroll><table><tr><th>change</th><th>goodput/s</th><th>within</th><th>SLO "
-        "at</th><th>TTFT P95 ms</th><th>TPOT P95 ms</th><th>output tok/s</th><th>verdict</th></tr>");
-    const struct trial *first = &s->trials.v[0];
-    figure_row(out, "defaults", &first->f, "");
-    for (size_t i = 0; i < s->n_steps; i++) {
-        char change[300];
-        change_text(s, &s->steps[i], change, sizeof change);
-        figure_row(out, change, &s->steps[i].after, verdict_names[s->steps[i].verdict]);
-    }
-    char best[300];
-    candidate_print(&s->best, &s->o->base, best, sizeof best);
-    figure_row(out, best, &s->best_figures, "the best, measured again");
+    char best[300], quality[120];
+    buf_puts(out,
+             "<h2>Steps</h2><p class=dim>Each beside the best before it. Ruled out: by the simulator, whose "
+             "figures are shown. Of what changes answers, they are beside those of the defaults.</p>"
+             "<div class=scroll><table><tr><th>change</th><th>goodput/s</th><th>within</th><th>SLO "
+             "at</th><th>TTFT P95 ms</th><th>TPOT P95 ms</th><th>output tok/s</th><th>verdict</th></tr>");
+    figure_row(out, "defaults", &s->trials.v[0].f, "", NULL);
+    for (size_t i = 0; i < s->n_steps; i++) step_row(s, &s->steps[i], out);
+    candidate_print(s->o, &s->best, best, sizeof best);
+    figure_row(out, best, &s->best_figures, s->unconfirmed ? "the best" : "the best, measured again",
+               quality_of_best(s, quality, sizeof quality) ? quality : NULL);
     buf_puts(out, "</table></div>");
 }
 
@@ -190,8 +233,8 @@ static const struct trial *cell_of(const struct search *s, double seqs, double t
 static void heat_map(const struct search *s, struct buf *out) {
     double seqs[LADDER_MAX], tokens[LADDER_MAX], most = 0, value[LADDER_MAX][LADDER_MAX];
     bool real[LADDER_MAX][LADDER_MAX], any = false;
-    size_t n = knob_ladder(KNOB_SEQS, s->best.v[KNOB_SEQS], s->o->n_cores, seqs);
-    size_t m = knob_ladder(KNOB_TOKENS, s->best.v[KNOB_TOKENS], s->o->n_cores, tokens);
+    size_t n = knob_ladder(s->o, KNOB_SEQS, s->best.v[KNOB_SEQS], seqs);
+    size_t m = knob_ladder(s->o, KNOB_TOKENS, s->best.v[KNOB_TOKENS], tokens);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < m; k++) {
             const struct trial *r = cell_of(s, seqs[i], tokens[k]);
@@ -239,23 +282,32 @@ static void page(const struct search *s, struct buf *out) {
 
 /* ---- files ---- */
 
-static int write_one(const struct search *s, const char *given, const char *name, const char *option,
-                     void (*fill)(const struct search *s, struct buf *out), struct error *err) {
+int report_files_open(struct search *s, struct error *err) {
+    int rc = file_open_result("--config-out", s->o->config, &s->files.config, err);
+    return rc ? rc : file_open_result("--html", s->o->html, &s->files.html, err);
+}
+
+void report_files_close(struct search *s) {
+    if (s->files.config) fclose(s->files.config);
+    if (s->files.html) fclose(s->files.html);
+}
+
+static int write_one(const struct search *s, FILE **f, const char *given, const char *name,
+                     const char *option, void (*fill)(const struct search *s, struct buf *out),
+                     struct error *err) {
     char path[1100];
     struct buf text = BUF_INIT;
-    FILE *f = NULL;
+    int rc = 0;
     snprintf(path, sizeof path, "%s/%s", s->o->folder, name);
-    if (given) snprintf(path, sizeof path, "%s", given);
+    if (!*f) rc = file_open_result("--folder", path, f, err);
     fill(s, &text);
-    int rc = file_open_result(option, path, &f, err);
-    if (!rc) rc = file_write_result(f, option, path, &text, err);
-    if (!rc) fprintf(s->out, "%s: %s\n", name, path);
-    if (f) fclose(f);
+    if (!rc) rc = file_write_result(*f, given ? option : "--folder", given ? given : path, &text, err);
+    if (!rc) fprintf(s->out, "%s: %s\n", name, given ? given : path);
     buf_free(&text);
     return rc;
 }
 
-int report_write(const struct search *s, struct error *err) {
-    int rc = write_one(s, s->o->config, "config.yaml", "--config-out", config_text, err);
-    return rc ? rc : write_one(s, s->o->html, "report.html", "--html", page, err);
+int report_write(struct search *s, struct error *err) {
+    int rc = write_one(s, &s->files.config, s->o->config, "config.yaml", "--config-out", config_text, err);
+    return rc ? rc : write_one(s, &s->files.html, s->o->html, "report.html", "--html", page, err);
 }

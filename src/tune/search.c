@@ -138,7 +138,46 @@ static bool ruled_out(const struct search *s, const struct candidate *c, enum kn
     return false;
 }
 
+/* ---- the quality gate ---- */
+
+/* Before the load, so that nothing is measured of a server whose answers are not wanted. */
+static int pass_gate(struct search *s, struct tune_step *step, bool *through, struct error *err) {
+    const struct tune_quality *q;
+    *through = true;
+    if (!changes_answers(s->o, &step->c)) return 0;
+    int rc = quality_get(&s->trials, &step->c, &q, err);
+    *through = !rc && q;
+    if (rc == QUIRE_ECANCELED || rc == QUIRE_ENOMEM) return rc;
+    if (rc) {
+        step->verdict = VERDICT_FAILED;
+        snprintf(step->why, sizeof step->why, "%.*s", (int)sizeof step->why - 1, err->text);
+        *err = (struct error){0};
+    } else if (q) {
+        step->q = *q;
+        *through = quality_within(s->o->judge, q, step->why, sizeof step->why);
+        if (!*through) step->verdict = VERDICT_UNLIKE;
+    }
+    return 0;
+}
+
 /* ---- steps ---- */
+
+/* How long the newest whole run of a candidate took. */
+static double seconds_of(const struct search *s, const struct candidate *c) {
+    double seconds = 0;
+    for (size_t i = 0; i < s->trials.n; i++) {
+        const struct trial *r = &s->trials.v[i];
+        if (candidate_equal(&r->c, c) && r->part == 1) seconds = r->seconds;
+    }
+    return seconds;
+}
+
+/* The best and the defaults are measured once more at the end: that time, and of `--runs` two, are not the
+ * search's. */
+static void keep_for_the_end(struct search *s) {
+    s->trials.reserve_s = seconds_of(s, &s->o->base) + seconds_of(s, &s->best);
+    s->trials.reserve_runs = s->o->most_runs > 4 ? 2 : 0;
+}
 
 /* Tries a candidate; what is better becomes the best. */
 static int try_candidate(struct search *s, const struct candidate *c, enum knob k, bool matrix,
@@ -147,12 +186,13 @@ static int try_candidate(struct search *s, const struct candidate *c, enum knob 
     *verdict = VERDICT_SAME;
     if (s->n_steps == STEPS_MAX || s->trials.spent) return 0;
     *step = (struct tune_step){.c = *c, .knob = k, .matrix = matrix, .verdict = VERDICT_SAME};
-    if (!ruled_out(s, c, k, step)) {
-        int rc = compare(s, c, step, err);
-        if (rc) return rc;
-        if (!step->after.n_ok && step->verdict != VERDICT_FAILED)
-            return 0; /* spent before there was a figure */
-    }
+    keep_for_the_end(s);
+    bool through;
+    int rc = pass_gate(s, step, &through, err);
+    if (!rc && through && !ruled_out(s, c, k, step)) rc = compare(s, c, step, err);
+    if (rc) return rc;
+    if (step->verdict < VERDICT_RULED_OUT && !step->after.n_ok)
+        return 0; /* spent before there was a figure */
     s->n_steps++;
     *verdict = step->verdict;
     if (*verdict == VERDICT_BETTER) {
@@ -180,7 +220,7 @@ static bool impossible(const struct candidate *c) {
  * less than the load does have none. */
 static int walk_towards(struct search *s, enum knob k, int direction, bool *gained, struct error *err) {
     double v[LADDER_MAX];
-    size_t n = knob_ladder(k, s->best.v[k], s->o->n_cores, v), i = index_of(v, n, s->best.v[k]), n_same = 0;
+    size_t n = knob_ladder(s->o, k, s->best.v[k], v), i = index_of(v, n, s->best.v[k]), n_same = 0;
     while (direction > 0 ? i + 1 < n : i > 0) {
         struct candidate c = s->best;
         enum verdict verdict;
@@ -198,9 +238,25 @@ static int walk_towards(struct search *s, enum knob k, int direction, bool *gain
     return 0;
 }
 
+/* Names have no order: each beside the best so far. */
+static int walk_names(struct search *s, enum knob k, struct error *err) {
+    double v[LADDER_MAX], first = s->best.v[k];
+    size_t n = knob_ladder(s->o, k, first, v);
+    for (size_t i = 0; i < n && !s->trials.spent; i++) {
+        struct candidate c = s->best;
+        enum verdict verdict;
+        if (v[i] == first) continue;
+        c.v[k] = v[i];
+        int rc = try_candidate(s, &c, k, false, &verdict, err);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
 /* Up first, or down where the SLO is missed: less at once is what helps then. The other way only without a
  * gain. */
 static int walk(struct search *s, enum knob k, struct error *err) {
+    if (knob_rows[k].kind == KNOB_NAME) return walk_names(s, k, err);
     int first = holds(&s->best_figures) ? 1 : -1;
     bool gained = false;
     int rc = walk_towards(s, k, first, &gained, err);
@@ -219,8 +275,8 @@ struct cell {
 /* Cells around the best, those that are measured and the best itself included. */
 static size_t cells_around(const struct search *s, struct cell cells[9]) {
     double seqs[LADDER_MAX], tokens[LADDER_MAX];
-    size_t n_seqs = knob_ladder(KNOB_SEQS, s->best.v[KNOB_SEQS], s->o->n_cores, seqs), n = 0;
-    size_t n_tokens = knob_ladder(KNOB_TOKENS, s->best.v[KNOB_TOKENS], s->o->n_cores, tokens);
+    size_t n_seqs = knob_ladder(s->o, KNOB_SEQS, s->best.v[KNOB_SEQS], seqs), n = 0;
+    size_t n_tokens = knob_ladder(s->o, KNOB_TOKENS, s->best.v[KNOB_TOKENS], tokens);
     size_t i = index_of(seqs, n_seqs, s->best.v[KNOB_SEQS]),
            k = index_of(tokens, n_tokens, s->best.v[KNOB_TOKENS]);
     for (size_t a = i ? i - 1 : 0; a < n_seqs && a <= i + 1; a++)
@@ -255,6 +311,7 @@ static int matrix(struct search *s, struct error *err) {
     while (left && cells[left - 1].out) left--;
     for (double part = 0.25; part < 1 && left > 2; part *= 2) {
         for (size_t i = 0; i < left; i++) {
+            keep_for_the_end(s);
             int rc = collect(s, &cells[i].c, 1, part, &cells[i].e, err);
             if (rc) return rc;
             if (s->trials.spent) return 0;
@@ -283,9 +340,23 @@ static int baseline(struct search *s, struct error *err) {
     fprintf(s->out,
             "defaults: goodput %.3f/s, %.1f %% within, worst quantile at %.2f of its limit; TTFT P95 %.0f "
             "ms, TPOT "
-            "P95 %.1f ms, %.1f output tok/s\n",
-            e.f.good_per_s, 100 * e.f.good_share, e.f.excess, e.f.ttft_p95, e.f.tpot_p95, e.f.output_per_s);
+            "P95 %.1f ms, %.1f output tok/s%s\n",
+            e.f.good_per_s, 100 * e.f.good_share, e.f.excess, e.f.ttft_p95, e.f.tpot_p95, e.f.output_per_s,
+            s->trials.spent ? "; the budget has cut this run short" : "");
     return 0;
+}
+
+/* One of the two last runs: in the time that was kept for it. */
+static int once_more(struct search *s, const struct candidate *c, double keep_s, const struct trial **out,
+                     struct error *err) {
+    bool spent = s->trials.spent;
+    s->trials.spent = false;
+    s->trials.reserve_s = keep_s;
+    s->trials.reserve_runs = 0;
+    int rc =
+        trials_get(&s->trials, c, (unsigned)s->o->repeats, 1, out, err); /* a number that no other run has */
+    s->trials.spent |= spent;
+    return rc;
 }
 
 /* The many that were tried make the best one's luck likely: it and the defaults are measured once more, with
@@ -293,12 +364,12 @@ static int baseline(struct search *s, struct error *err) {
 static int confirm(struct search *s, struct error *err) {
     struct evidence a = {0}, b = {0};
     struct tune_step step = {0};
-    const struct trial *x, *y;
-    unsigned fresh = (unsigned)s->o->repeats; /* a number that no other run has */
+    const struct trial *x = NULL, *y = NULL;
     if (candidate_equal(&s->best, &s->o->base)) return 0;
-    int rc = trials_get(&s->trials, &s->o->base, fresh, 1, &x, err);
-    if (!rc) rc = trials_get(&s->trials, &s->best, fresh, 1, &y, err);
-    if (rc || !x || !y) return rc;
+    int rc = once_more(s, &s->o->base, seconds_of(s, &s->best), &x, err);
+    if (!rc && x) rc = once_more(s, &s->best, 0, &y, err);
+    s->unconfirmed = !x || !y;
+    if (rc || s->unconfirmed) return rc;
     add_run(&a, x);
     add_run(&b, y);
     enum verdict v = judge(&a, &b, &step);
@@ -313,16 +384,26 @@ static int confirm(struct search *s, struct error *err) {
 
 int search_run(struct search *s, struct error *err) {
     unsigned bits;
-    int rc = knob_parse(s->o->parameters, &bits, err);
+    int rc = knob_choose(s->o, &bits, err);
     if (!rc) rc = baseline(s, err);
     for (int k = 0; k < KNOBS && !rc && !s->trials.spent; k++) {
-        bool idle = (k == KNOB_CONCURRENCY && s->o->open_loop) || (k == KNOB_MEMORY && s->o->kv_given);
-        if (idle || !(bits & 1u << k)) continue;
-        rc = walk(s, (enum knob)k, err);
+        if (bits & 1u << k) rc = walk(s, (enum knob)k, err);
     }
     unsigned both = 1u << KNOB_SEQS | 1u << KNOB_TOKENS;
     if (!rc && !s->trials.spent && (s->moved & both) == both) rc = matrix(s, err);
     return rc ? rc : confirm(s, err);
+}
+
+int tune_check(const struct tune_options *o, struct error *err) {
+    struct search *s = calloc(1, sizeof *s);
+    if (!s) return error_set(err, QUIRE_ENOMEM, "out of memory");
+    s->o = o;
+    int rc = trials_open(&s->trials, o, err);
+    if (!rc) rc = report_files_open(s, err);
+    report_files_close(s);
+    trials_close(&s->trials);
+    free(s);
+    return rc;
 }
 
 int tune_run(const struct tune_options *o, FILE *out, struct error *err) {
@@ -331,6 +412,7 @@ int tune_run(const struct tune_options *o, FILE *out, struct error *err) {
     s->o = o;
     s->out = out;
     int rc = trials_open(&s->trials, o, err);
+    if (!rc) rc = report_files_open(s, err);
     if (!rc && s->trials.n_old) fprintf(out, "%zu runs are in %s already\n", s->trials.n_old, o->folder);
     if (!rc) rc = search_run(s, err);
     if (!rc) {
@@ -341,6 +423,7 @@ int tune_run(const struct tune_options *o, FILE *out, struct error *err) {
                        "interrupted: %zu runs are kept in %.200s, the same command goes on from there",
                        s->trials.n, o->folder);
     }
+    report_files_close(s);
     trials_close(&s->trials);
     free(s);
     return rc;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define FORMAT  "quire-tune"
+#define VERSION 2
 #define MAX_MIB 64
 
 /* Figures by name, for reading and writing alike. */
@@ -47,6 +48,7 @@ char *state_key(const struct tune_options *o) {
     struct buf b = BUF_INIT;
     put(&b, "model", o->model);
     put(&b, "command", o->command);
+    for (size_t i = 1; i < o->n_weights; i++) put(&b, "weights", o->weights[i]);
     for (const char *const *a = o->server_args; a && *a; a++) put(&b, "arg", *a);
     for (int k = 0; k < KNOBS; k++) buf_printf(&b, "%s=%.10g;", knob_rows[k].name, o->base.v[k]);
     put(&b, "slo", l->slo);
@@ -103,6 +105,23 @@ static void put_trial(struct json_out *j, const struct trial *r) {
     json_out_obj_end(j);
 }
 
+static void put_looked(struct json_out *j, const struct looked *l) {
+    json_out_obj(j);
+    json_out_key(j, "dtype");
+    json_out_f64(j, l->dtype);
+    json_out_key(j, "weights");
+    json_out_f64(j, l->weights);
+    json_out_key(j, "tokens");
+    json_out_u64(j, l->q.tokens);
+    json_out_key(j, "ppl_increase");
+    json_out_f64(j, l->q.ppl_increase);
+    json_out_key(j, "kl");
+    json_out_f64(j, l->q.kl);
+    json_out_key(j, "top1");
+    json_out_f64(j, l->q.top1);
+    json_out_obj_end(j);
+}
+
 /* Written beside and put in its place, so that an interrupt leaves the old or the new one. */
 int state_write(const struct trials *t, struct error *err) {
     char path[1100], beside[1110];
@@ -116,12 +135,18 @@ int state_write(const struct trials *t, struct error *err) {
     json_out_key(&j, "format");
     json_out_str(&j, FORMAT);
     json_out_key(&j, "version");
-    json_out_u64(&j, 1);
+    json_out_u64(&j, VERSION);
     json_out_key(&j, "of");
     json_out_str(&j, t->key);
     json_out_key(&j, "runs");
     json_out_arr(&j);
-    for (size_t i = 0; i < t->n; i++) put_trial(&j, &t->v[i]);
+    for (size_t i = 0; i < t->n; i++)
+        if (t->v[i].done >= 0.5 || *t->v[i].failed)
+            put_trial(&j, &t->v[i]); /* with less: of this call only */
+    json_out_arr_end(&j);
+    json_out_key(&j, "quality");
+    json_out_arr(&j);
+    for (size_t i = 0; i < t->n_looked; i++) put_looked(&j, &t->looked[i]);
     json_out_arr_end(&j);
     json_out_obj_end(&j);
     int rc = file_open_result("--folder", beside, &f, err);
@@ -135,12 +160,38 @@ int state_write(const struct trials *t, struct error *err) {
 
 /* ---- reading ---- */
 
-static bool get_trial(const json_t *row, struct trial *r) {
+static bool index_below(double v, size_t n) {
+    return v >= 0 && v < (double)n && v == floor(v);
+}
+
+static size_t names_of(const struct tune_options *o, enum knob k) {
+    double ladder[LADDER_MAX];
+    size_t n = knob_ladder(o, k, 0, ladder);
+    return n ? n : 1; /* without files, of the one model */
+}
+
+static double number_or_inf(const json_t *row, const char *name) {
+    const json_t *v = json_object_get(row, name);
+    return json_is_number(v) ? json_number_value(v) : INFINITY;
+}
+
+static bool get_looked(const struct tune_options *o, const json_t *row, struct looked *l) {
+    *l = (struct looked){.dtype = number_or_inf(row, "dtype"),
+                         .weights = number_or_inf(row, "weights"),
+                         .q = {.tokens = (size_t)json_integer_value(json_object_get(row, "tokens")),
+                               .ppl_increase = number_or_inf(row, "ppl_increase"),
+                               .kl = number_or_inf(row, "kl"),
+                               .top1 = number_or_inf(row, "top1")}};
+    return index_below(l->dtype, TUNE_DTYPES) && index_below(l->weights, names_of(o, KNOB_WEIGHTS));
+}
+
+static bool get_trial(const struct tune_options *o, const json_t *row, struct trial *r) {
     const json_t *options = json_object_get(row, "options"),
                  *batches = json_object_get(row, "goodput_batches");
     const char *failed = json_string_value(json_object_get(row, "failed"));
     bool ok = json_array_size(batches) == TRIAL_BATCHES;
-    *r = (struct trial){.repeat = (unsigned)json_integer_value(json_object_get(row, "repeat")),
+    *r = (struct trial){.done = 1,
+                        .repeat = (unsigned)json_integer_value(json_object_get(row, "repeat")),
                         .part = json_number_value(json_object_get(row, "part")),
                         .seconds = json_number_value(json_object_get(row, "seconds"))};
     r->f.n_ok = (size_t)json_integer_value(json_object_get(row, "ok_requests"));
@@ -150,13 +201,30 @@ static bool get_trial(const json_t *row, struct trial *r) {
         const json_t *v = json_object_get(options, knob_rows[k].name);
         ok = ok && json_is_number(v);
         r->c.v[k] = json_number_value(v);
+        ok = ok && (knob_rows[k].kind != KNOB_NAME || index_below(r->c.v[k], names_of(o, (enum knob)k)));
     }
     for (size_t i = 0; i < N_NUMBERS; i++) {
-        const json_t *v = json_object_get(row, numbers[i].name);
-        *number_at(&r->f, i) = json_is_number(v) ? json_number_value(v) : INFINITY;
+        *number_at(&r->f, i) = number_or_inf(row, numbers[i].name);
     }
     for (size_t b = 0; b < TRIAL_BATCHES; b++) r->batches[b] = json_number_value(json_array_get(batches, b));
     return ok && r->part > 0;
+}
+
+static int state_check(const struct trials *t, const json_t *root, const char *path, struct error *err) {
+    const char *format = json_string_value(json_object_get(root, "format"));
+    const char *of = json_string_value(json_object_get(root, "of"));
+    if (!format || strcmp(format, FORMAT))
+        return error_set(err, QUIRE_EFORMAT,
+                         "%.200s is not of `quire tune`: give another --folder, or remove it", path);
+    if (json_integer_value(json_object_get(root, "version")) != VERSION)
+        return error_set(err, QUIRE_EFORMAT,
+                         "%.200s is of another version of `quire tune`: give another --folder, or remove it",
+                         path);
+    if (!of || strcmp(of, t->key))
+        return error_set(err, QUIRE_EINVAL,
+                         "--folder %.200s has runs of another model, load or SLO: give another, or remove it",
+                         t->o->folder);
+    return 0;
 }
 
 int state_read(struct trials *t, struct error *err) {
@@ -171,19 +239,16 @@ int state_read(struct trials *t, struct error *err) {
     if (rc) return rc;
     json_t *root = json_loadb(data.data ? data.data : "", data.len, JSON_REJECT_DUPLICATES, &e);
     buf_free(&data);
-    const char *format = json_string_value(json_object_get(root, "format"));
-    const char *of = json_string_value(json_object_get(root, "of"));
-    if (!format || strcmp(format, FORMAT) || json_integer_value(json_object_get(root, "version")) != 1)
-        rc = error_set(err, QUIRE_EFORMAT,
-                       "%.200s is not of `quire tune`: give another --folder, or remove it", path);
-    else if (!of || strcmp(of, t->key))
-        rc = error_set(err, QUIRE_EINVAL,
-                       "--folder %.200s has runs of another model, load or SLO: give another, or remove it",
-                       t->o->folder);
+    rc = state_check(t, root, path, err);
     json_array_foreach(json_object_get(root, "runs"), i, row) {
         if (rc || t->n == TRIALS_MAX) break;
-        if (!get_trial(row, &t->v[t->n++]))
+        if (!get_trial(t->o, row, &t->v[t->n++]))
             rc = error_set(err, QUIRE_EFORMAT, "%.200s: run %zu is damaged", path, i + 1);
+    }
+    json_array_foreach(json_object_get(root, "quality"), i, row) {
+        if (rc || t->n_looked == LOOKED_MAX) break;
+        if (!get_looked(t->o, row, &t->looked[t->n_looked++]))
+            rc = error_set(err, QUIRE_EFORMAT, "%.200s: quality %zu is damaged", path, i + 1);
     }
     json_decref(root);
     return rc;

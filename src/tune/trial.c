@@ -9,10 +9,12 @@
 #include "tune/state.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +22,9 @@
 #define LEAST         24 /* requests of a run */
 #define STREAM_ROUNDS 4  /* requests of each stream, at least */
 #define GRACE_S       10
+#define ENOUGH        0.5 /* share of its requests with which a run that was cut counts */
+#define BEGUN         0.7 /* a run is begun if there is time for so much of it */
+#define PATH_MOST     900 /* bytes of the folder's path */
 
 static double now_s(void) {
     return (double)clock_us() / 1e6;
@@ -52,9 +57,10 @@ static const char *find_program(const char *name, char *path, size_t size) {
 
 static void add_knobs(struct command *c, const struct tune_options *o, const struct candidate *v) {
     for (int k = KNOB_CONCURRENCY + 1; k < KNOBS; k++) {
-        char value[32];
-        knob_print((enum knob)k, v->v[k], value, sizeof value);
-        if (knob_rows[k].is_switch)
+        char value[40];
+        if (k == KNOB_WEIGHTS || (k == KNOB_DTYPE && o->command && !(o->given & 1u << k))) continue;
+        knob_print(o, (enum knob)k, v->v[k], value, sizeof value);
+        if (knob_rows[k].kind == KNOB_SWITCH)
             snprintf(c->flags[k], sizeof c->flags[k], "--%s%s", v->v[k] > 0 ? "" : "no-", knob_rows[k].name);
         else
             snprintf(c->flags[k], sizeof c->flags[k], "--%s=%s", knob_rows[k].name, value);
@@ -72,7 +78,7 @@ static const char *build_command(struct command *c, const struct tune_options *o
     } else {
         add(c, "quire");
         add(c, "serve");
-        add(c, o->model);
+        add(c, o->weights[(size_t)v->v[KNOB_WEIGHTS]]);
         add(c, "--port=0");
         add(c, "--no-access-log");
         add(c, "--log-level=warning");
@@ -165,20 +171,36 @@ static int keep_report(const struct trials *t, const struct plan *p, struct erro
     return rc;
 }
 
-static int load_server(struct trials *t, struct trial *r, const char *url, struct error *err) {
+/* Of what it was to send, how much has been answered. */
+static double share_done(const struct plan *p, const struct load_options *l) {
+    const struct point *k = &p->points[0];
+    double wanted = (double)l->requests * fmax(1, k->spec.turns);
+    if (!(wanted > 0)) return k->duration_s > 0 ? k->all.duration_s / k->duration_s : 1;
+    return (double)(k->all.n_requests - k->all.n_canceled) / wanted;
+}
+
+/* Whether a run says anything: half of one, or the very first with some requests, so that there is one. */
+static bool usable(const struct trials *t, const struct trial *r) {
+    return !r->cut || r->done >= ENOUGH || (!t->n && r->f.n_ok + r->f.n_failed >= TRIAL_BATCHES);
+}
+
+static int load_server(struct trials *t, struct trial *r, const char *url, double end_s, struct error *err) {
     struct plan *p = calloc(1, sizeof *p);
     char streams[24];
     if (!p) return error_set(err, QUIRE_ENOMEM, "out of memory");
     struct load_options l = trial_load(t->o, &r->c, r->repeat, r->part, streams);
     l.url = url;
     int rc = plan_options(&l, p, err);
+    p->end_us = isfinite(end_s) ? (uint64_t)(end_s * 1e6) : 0;
     if (!rc) rc = plan_measure(p, t->o->interrupted, NULL, err);
     if (!rc && t->o->interrupted && *t->o->interrupted) rc = error_set(err, QUIRE_ECANCELED, "interrupted");
     if (!rc && *p->ended) rc = error_set(err, QUIRE_EIO, "%s", p->ended);
     if (!rc) {
         figures_of(&p->points[0].all, &t->slo, &r->f);
         batch_means(&p->points[0].runs[0], &t->slo, r->batches);
-        rc = keep_report(t, p, err);
+        r->cut = p->points[0].runs[0].cut;
+        r->done = r->cut ? share_done(p, &l) : 1;
+        if (usable(t, r)) rc = keep_report(t, p, err);
     }
     plan_free(p);
     free(p);
@@ -189,13 +211,16 @@ static int load_server(struct trials *t, struct trial *r, const char *url, struc
 static int run_trial(struct trials *t, struct trial *r, struct error *err) {
     struct command c;
     struct child child;
-    double start = now_s();
+    double start = now_s(), end = start + trials_left_s(t);
     const char *program = build_command(&c, t->o, &r->c);
-    struct child_config config = {program, c.argv, t->o->startup_s, t->o->interrupted};
+    struct child_config config = {program, c.argv, fmin(t->o->startup_s, end - start), t->o->interrupted};
     int rc = child_start(&config, &child, err);
     if (!rc) {
-        rc = load_server(t, r, child.url, err);
+        rc = load_server(t, r, child.url, end, err);
         child_stop(&child, GRACE_S);
+    } else if (rc == QUIRE_ELIMIT && now_s() >= end) {
+        r->cut = true;
+        rc = 0;
     }
     free(c.text);
     r->seconds = now_s() - start;
@@ -209,8 +234,24 @@ static int run_trial(struct trials *t, struct trial *r, struct error *err) {
 
 /* ---- the folder ---- */
 
+int tune_folder_open(const char *folder, int *lock, struct error *err) {
+    *lock = -1;
+    if (!*folder) return error_set(err, QUIRE_EINVAL, "--folder may not be empty");
+    if (strlen(folder) >= PATH_MOST)
+        return error_set(err, QUIRE_EINVAL, "--folder has %zu bytes, up to %d are allowed", strlen(folder),
+                         PATH_MOST - 1);
+    if (mkdir(folder, 0777) && errno != EEXIST)
+        return error_set(err, QUIRE_EIO, "--folder %.200s cannot be made: %s", folder, strerror(errno));
+    if ((*lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0 || access(folder, W_OK | X_OK))
+        return error_set(err, QUIRE_EIO, "--folder %.200s cannot be written to: %s", folder, strerror(errno));
+    if (!flock(*lock, LOCK_EX | LOCK_NB)) return 0;
+    return errno == EWOULDBLOCK
+               ? error_set(err, QUIRE_EBUSY, "--folder %.200s is in use by another quire tune", folder)
+               : error_set(err, QUIRE_EIO, "--folder %.200s cannot be locked: %s", folder, strerror(errno));
+}
+
 int trials_open(struct trials *t, const struct tune_options *o, struct error *err) {
-    *t = (struct trials){.o = o, .start_s = now_s()};
+    *t = (struct trials){.o = o};
     int rc = o->load.slo
                  ? slo_parse(o->load.slo, &t->slo, err)
                  : error_set(err, QUIRE_EINVAL, "which SLO? --slo ttft_p95=1000,tpot_p95=100 or some of it");
@@ -218,8 +259,6 @@ int trials_open(struct trials *t, const struct tune_options *o, struct error *er
     t->v = calloc(TRIALS_MAX, sizeof *t->v);
     t->key = state_key(o);
     if (!t->v || !t->key) return error_set(err, QUIRE_ENOMEM, "out of memory");
-    if (mkdir(o->folder, 0777) && errno != EEXIST)
-        return error_set(err, QUIRE_EIO, "--folder %.200s cannot be made: %s", o->folder, strerror(errno));
     rc = state_read(t, err);
     t->n_old = t->n;
     return rc;
@@ -230,12 +269,18 @@ void trials_close(struct trials *t) {
     free(t->key);
 }
 
-/* Whether one more run fits, by how long the last one took. */
-static bool affordable(const struct trials *t) {
+double trials_left_s(const struct trials *t) {
+    if (!(t->o->budget_s > 0)) return INFINITY;
+    return fmax(0, (double)t->o->start_us / 1e6 + t->o->budget_s - t->reserve_s - now_s());
+}
+
+/* Whether enough of one more run fits, by how long the last one took. */
+static bool affordable(const struct trials *t, double part) {
     const struct tune_options *o = t->o;
-    double last = t->n ? t->v[t->n - 1].seconds : 0;
-    if (t->n == TRIALS_MAX || (o->most_runs && t->n >= o->most_runs)) return false;
-    return !(o->budget_s > 0) || t->n == t->n_old || now_s() - t->start_s + last <= o->budget_s;
+    const struct trial *last = t->n ? &t->v[t->n - 1] : NULL;
+    double left = trials_left_s(t);
+    if (t->n == TRIALS_MAX || (o->most_runs && t->n + t->reserve_runs >= o->most_runs)) return false;
+    return last ? BEGUN * last->seconds * fmin(1, part / last->part) <= left : left > 0;
 }
 
 int trials_get(struct trials *t, const struct candidate *c, unsigned repeat, double part,
@@ -247,12 +292,14 @@ int trials_get(struct trials *t, const struct candidate *c, unsigned repeat, dou
         *out = r;
         return 0;
     }
-    t->spent = t->spent || !affordable(t);
+    t->spent = t->spent || !affordable(t, part);
     if (t->spent) return 0;
     struct trial *r = &t->v[t->n];
     *r = (struct trial){.c = *c, .repeat = repeat, .part = part};
     int rc = run_trial(t, r, err);
     if (rc) return rc;
+    t->spent = r->cut;
+    if (!usable(t, r)) return 0;
     t->n++;
     *out = r;
     return state_write(t, err);

@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
 
 import pytest
+from conftest import make_model
 from harness import BINARY, PATIENCE, environment, run
 from mock import Mock
 
@@ -124,6 +126,43 @@ def test_a_budget_ends_the_search(mock, tmp_path):
     assert "2 runs, the budget is spent" in done.stdout
 
 
+def test_a_budget_ends_a_run(mock, tmp_path):
+    """A run that would take hours is cut, what it found is told, and it is not kept as a whole one."""
+    done = tune("--command", command(mock, ttft=20, tpot=20), "--folder", tmp_path / "t", "--concurrency", 4,
+                "--requests", 100000, "--budget", "6s", "--parameters", "concurrency", *LOAD)
+    assert "the budget has cut this run short" in done.stdout and "1 runs, the budget is spent" in done.stdout
+    assert state(tmp_path / "t")["runs"] == []
+
+
+def test_a_budget_too_small_for_anything_is_said(mock, tmp_path):
+    done = tune("--command", command(mock, ttft=60000), "--folder", tmp_path / "t", "--budget", "2s", *LOAD, code=1)
+    assert "--budget does not allow a single run" in done.stderr
+
+
+def test_the_last_runs_are_kept_out_of_the_search(mock, tmp_path):
+    done = tune("--command", command(mock, **KNEE), "--folder", tmp_path / "t", "--concurrency", 48, "--parameters",
+                "concurrency", "--repeats", 1, "--runs", 6, *LOAD)
+    runs = state(tmp_path / "t")["runs"]
+    again = [r for r in runs if r["repeat"] == 1]  # with prompts of their own
+    assert len(runs) <= 6 and [r["options"]["concurrency"] for r in again] == [48, 16]
+    assert "no time to measure" not in done.stdout
+
+
+def test_one_search_at_a_time(mock, tmp_path):
+    args = ["--command", command(mock, ttft=20, tpot=20), "--folder", tmp_path / "t", "--requests", 100000, *LOAD]
+    first = subprocess.Popen([BINARY, "tune", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, env=environment())
+    try:
+        for _ in range(int(3000 * PATIENCE)):
+            if children_of(first.pid):
+                break
+            time.sleep(0.02)
+        assert "is in use by another quire tune" in tune(*args, code=1).stderr
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=60 * PATIENCE)
+
+
 @pytest.mark.parametrize(
     "args, message",
     [
@@ -136,12 +175,81 @@ def test_a_budget_ends_the_search(mock, tmp_path):
         (["m.gguf", "--slo", "ttft=100", "--command", "x"], "a model or a --command, not both"),
         (["--slo", "ttft=100", "--command", "/no/such/program"], "cannot be executed"),
         (["a", "b", "--slo", "ttft=100"], '"b" is one too many'),
+        (["m.gguf", "--slo", "ttft=100", "--max-ppl-increase", "much"], "allowed is a share such as 1% or 0.01"),
+        (["m.gguf", "--slo", "ttft=100", "--parameters", "weights"], "--weights names no files"),
+        (["m.gguf", "--slo", "ttft=100", "--weights", "a,,b"], "an empty name"),
+        (["m.gguf", "--slo", "ttft=100", "--weights", "a,a"], "has a twice"),
+        (["m.gguf", "--slo", "ttft=100", "--weights", "m.gguf"], "which is the model itself"),
+        (["m.gguf", "--slo", "ttft=100", "--weights", "a", "--parameters", "dtype"], "which --parameters leaves out"),
+        (["m.gguf", "--slo", "ttft=100", "--rate", "1", "--parameters", "concurrency"], "the load has a rate"),
+        (["--slo", "ttft=100", "--command", "x", "--parameters", "dtype"], "not with --command"),
+        (["--slo", "ttft=100", "--command", "x", "--weights", "a"], "--weights is of a model"),
+        (["--slo", "ttft=100", "--command", "x", "--config-out", "/no/such/folder/c.yaml"], "--config-out"),
+        (["--slo", "ttft=100", "--command", "x", "--html", "/no/such/folder/c.html"], "--html"),
     ],
 )
 def test_bad_input_is_one_line(args, message, tmp_path):
     done = run("tune", *args, "--folder", tmp_path / "t")
     assert done.returncode != 0 and message in done.stderr
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("quire tune: ")
+
+
+def test_a_folder_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in ["", tmp_path / "file", tmp_path / "no" / "such"]:
+        done = tune("--command", "x", "--slo", "ttft=100", "--folder", folder, code=2 if folder == "" else 1)
+        assert done.stderr.startswith("quire tune: --folder ") and len(done.stderr.splitlines()) == 1
+
+
+SHAPE = ["--layers", "2", "--width", "64", "--ff", "96", "--head-dim", "16"]  # as tiny_model
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (["--layers", "3"], "it has 3 layers, not 2"),
+        (["--ff", "128"], "it has 128 elements in a feed-forward block, not 96"),
+        (["--vocab", "700"], "it has 700 tokens in its vocabulary, not 600"),
+        (["--pre", "qwen2"], "it has another tokenizer"),
+    ],
+)
+def test_weights_of_another_model_are_refused(tiny_model, tmp_path, change, message):
+    other = make_model("--type", "Q8_0", *SHAPE, *change)
+    done = tune(tiny_model, "--weights", other, "--slo", "ttft=100", "--folder", tmp_path / "t", code=2)
+    assert f"--weights {other} is not of the same model: {message}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_quality_gate(tiny_model, tmp_path):
+    """A copy answers as the model itself, other weights do not; figures are those of `quire eval kl`, and kept."""
+    copy, other = tmp_path / "copy.gguf", make_model("--type", "Q8_0", *SHAPE, "--seed", "2")
+    shutil.copy(tiny_model, copy)
+    engine = ["--kv-cache-memory-bytes", "8Mi", "--max-model-len", 256]
+    args = [tiny_model, "--weights", f"{copy},{other}", "--parameters", "dtype,weights", "--folder", tmp_path / "t",
+            "--input-tokens", 16, "--output-tokens", 4, "--concurrency", 2, "--requests", 8, "--slo", "ttft_p95=60000",
+            "--repeats", 1, "--no-simulate", "--max-ppl-increase", "400%", "--max-kl-increase", 0.0005, *engine]
+    done = tune(*args, timeout=300)
+    looks = {(q["dtype"], q["weights"]): q for q in state(tmp_path / "t")["quality"]}
+    kept = looks[(looks_dtype(done.stdout), 1)]  # beside the best dtype
+    assert {key[1] for key in looks} == {0, 1, 2}
+    assert re.search(r"^weights tiny-\w+\.gguf +other answers: KL divergence", done.stdout, re.M)
+    assert "weights: " not in (tmp_path / "t" / "config.yaml").read_text()
+    if looks_dtype(done.stdout) == 0:
+        assert kept["kl"] < 1e-6 and kept["top1"] == 1 and abs(kept["ppl_increase"]) < 1e-5
+    reference = tmp_path / "reference"
+    for how in [["--save", reference, "--dtype", "bfloat16"], ["--reference", reference, "--dtype", "float16"]]:
+        eval_done = run("eval", "kl", tiny_model, "--context", 256, "--max-model-len", 256, *how)
+        assert eval_done.returncode == 0, eval_done.stderr
+    mean = float(re.search(r"KL +mean ([\d.]+)", eval_done.stdout)[1])
+    assert abs(looks[(1, 0)]["kl"] - mean) < 1e-6
+    assert not (tmp_path / "t" / "reference.kld").exists()
+    again = tune(*args)
+    assert "loading" not in again.stderr and state(tmp_path / "t")["quality"] == list(looks.values())
+
+
+def looks_dtype(out):
+    best = re.search(r"^best: .*dtype (\w+)", out, re.M)
+    return ["bfloat16", "float16", "float32"].index(best[1]) if best else 0
 
 
 def test_a_folder_of_another_load_is_refused(mock, tmp_path):
