@@ -177,6 +177,12 @@ static int base_of(const struct tune_command *t, struct candidate *c, bool open_
         return error_set(err, QUIRE_EINVAL,
                          "--concurrency is \"%.40s\"; one number from 1 to 4096 is allowed, to begin with",
                          text);
+    if (e->max_num_batched_tokens < e->max_num_seqs)
+        return error_set(
+            err, QUIRE_EINVAL,
+            "--max-num-batched-tokens is %lld, less than --max-num-seqs %lld: every running sequence takes a "
+            "token a step",
+            (long long)e->max_num_batched_tokens, (long long)e->max_num_seqs);
     *c = (struct candidate){{[KNOB_CONCURRENCY] = open_loop ? 0 : streams,
                              [KNOB_SEQS] = (double)e->max_num_seqs,
                              [KNOB_TOKENS] = (double)e->max_num_batched_tokens,
@@ -250,6 +256,8 @@ static int check_command(const struct tune_command *t, const struct options_stat
                 err, QUIRE_EINVAL,
                 "--%s is of a model; with --command nothing is simulated and no answers are looked at",
                 names[i]);
+    if (t->command && !t->command[strspn(t->command, " ")])
+        return error_set(err, QUIRE_EINVAL, "--command names no program");
     return 0;
 }
 

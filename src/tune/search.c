@@ -31,7 +31,10 @@ static void add_run(struct evidence *e, const struct trial *r) {
     if (*r->failed) memcpy(e->failed, r->failed, sizeof e->failed);
     f->good_per_s += (g->good_per_s - f->good_per_s) / n;
     f->good_share += (g->good_share - f->good_share) / n;
-    f->excess = n == 1 ? g->excess : f->excess + (g->excess - f->excess) / n;
+    if (n == 1 || !isfinite(g->excess))
+        f->excess = g->excess;
+    else if (isfinite(f->excess))
+        f->excess += (g->excess - f->excess) / n;
     f->output_per_s += (g->output_per_s - f->output_per_s) / n;
     f->total_per_s += (g->total_per_s - f->total_per_s) / n;
     f->ttft_p50 += (g->ttft_p50 - f->ttft_p50) / n;
@@ -72,6 +75,7 @@ static enum verdict judge(const struct evidence *a, const struct evidence *b, st
     struct evidence x = *a, y = *b; /* bootstrap sorts */
     step->low = step->high = 0;
     if (*b->failed) return VERDICT_FAILED;
+    if (*a->failed) return holds(&b->f) ? VERDICT_BETTER : VERDICT_SAME; /* it had been well before */
     if (holds(&a->f) != holds(&b->f)) {
         double missed = holds(&a->f) ? b->f.excess : a->f.excess;
         if (missed < 1 + NEAR) return VERDICT_SAME;
@@ -398,7 +402,8 @@ int tune_check(const struct tune_options *o, struct error *err) {
     struct search *s = calloc(1, sizeof *s);
     if (!s) return error_set(err, QUIRE_ENOMEM, "out of memory");
     s->o = o;
-    int rc = trials_open(&s->trials, o, err);
+    int rc = load_check(o, err);
+    if (!rc) rc = trials_open(&s->trials, o, err);
     if (!rc) rc = report_files_open(s, err);
     report_files_close(s);
     trials_close(&s->trials);

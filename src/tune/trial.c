@@ -157,6 +157,29 @@ static void batch_means(const struct run *run, const struct slo *slo, double out
     free(sorted);
 }
 
+/* A server that is not there yet, and could take anything. */
+static int describe_any(void *ctx, struct target *t, struct error *err) {
+    *t = (struct target){.model = strdup("any"), .base = strdup("any"), .max_model_len = INT32_MAX};
+    return t->model && t->base ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory");
+}
+
+int load_check(const struct tune_options *o, struct error *err) {
+    struct plan *p = calloc(1, sizeof *p);
+    struct performer any = {.describe = describe_any};
+    char streams[24];
+    if (!p) return error_set(err, QUIRE_ENOMEM, "out of memory");
+    struct load_options l = trial_load(o, &o->base, 0, 1, streams);
+    int rc = plan_options(&l, p, err);
+    p->performer = &any;
+    if (!rc) rc = plan_points(p, err);
+    if (!rc && p->n_points != 1)
+        rc = error_set(err, QUIRE_EINVAL, "--rate %.60s is a sweep of %zu loads; one is tuned for",
+                       o->load.rate, p->n_points);
+    plan_free(p);
+    free(p);
+    return rc;
+}
+
 /* The whole report of a run, for whoever wants to look closer. */
 static int keep_report(const struct trials *t, const struct plan *p, struct error *err) {
     char path[1100];

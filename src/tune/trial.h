@@ -75,6 +75,8 @@ double
 trials_left_s(const struct trials *t); /* of the budget, less what is kept for the end; INFINITY: no end */
 void figures_of(const struct summary *s, const struct slo *slo, struct figures *out);
 
+/* Whether the load can be made, before there is a server. */
+int load_check(const struct tune_options *o, struct error *err);
 /* The options of the load for a candidate. streams: room for a number. */
 struct load_options trial_load(const struct tune_options *o, const struct candidate *c, unsigned repeat,
                                double part, char streams[24]);

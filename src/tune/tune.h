@@ -83,7 +83,7 @@ struct tune_options {
  * QUIRE_EIO; QUIRE_EBUSY while another search has it. */
 int tune_folder_open(const char *folder, int *lock, struct error *err);
 
-/* Whether folder and files can be used, before a model is opened for anything. */
+/* Whether load, folder and files can be used, before a model is opened for anything. */
 int tune_check(const struct tune_options *o, struct error *err);
 
 /* Prints each step to out as it is done. QUIRE_ECANCELED when interrupted: what was measured is in the
