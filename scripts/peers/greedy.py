@@ -62,6 +62,10 @@ def post(url, path, body):
         return json.load(reply)
 
 
+def ended(tokens, is_end, args):
+    return tokens + [args.eos] if is_end and (not tokens or tokens[-1] not in args.controls) else tokens
+
+
 class Server:
     def __init__(self, command, url=None):
         self.log = tempfile.TemporaryFile()
@@ -99,6 +103,7 @@ class Server:
 
 class Quire(Server):
     def __init__(self, args):
+        self.args = args
         super().__init__([args.quire, "serve", args.model, "--threads", str(args.threads), "--port", "0", "--dtype", args.dtype,
                           "--max-model-len", "2048", "--max-num-seqs", "1", "--no-access-log"])
         self.model = json.load(urllib.request.urlopen(self.url + "/v1/models"))["data"][0]["id"]
@@ -112,8 +117,9 @@ class Quire(Server):
         return post(self.url, "/v1/completions", body)["choices"][0]
 
     def answer(self, ids, n):
-        """Tokens; an end-of-text token is the last one."""
-        return self.complete(ids, n)["token_ids"]
+        """Tokens; if the program ended the answer, the token that ends it is the last one."""
+        choice = self.complete(ids, n)
+        return ended(choice["token_ids"], choice["finish_reason"] == "stop", self.args)
 
     def logprobs(self, ids, tokens):
         """Of each of the tokens, which may come next."""
@@ -126,6 +132,7 @@ class Quire(Server):
 
 class Llama(Server):
     def __init__(self, args):
+        self.args = args
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
@@ -142,9 +149,8 @@ class Llama(Server):
                                               "cache_prompt": False, "return_tokens": True, **more})
 
     def answer(self, ids, n):
-        """n_probs lists the token that ends an answer, which the text does not have."""
-        steps = self.complete(ids, n, n_probs=1, post_sampling_probs=False)["completion_probabilities"]
-        return [step["id"] for step in steps]
+        reply = self.complete(ids, n, n_probs=1, post_sampling_probs=False)
+        return ended([step["id"] for step in reply["completion_probabilities"]], reply["stop_type"] == "eos", self.args)
 
     def logprobs(self, ids, tokens):
         top = self.complete(ids, 1, n_probs=N_TOP, post_sampling_probs=False)["completion_probabilities"][0]["top_logprobs"]
@@ -171,8 +177,11 @@ def parting(a, b):
 
 
 def compare(args):
-    has_template = "tokenizer.chat_template" in gguf.GGUFReader(args.model).fields
-    prompts = [(False, t) for t in TEXTS] + ([(True, t) for t in CHATS] if has_template else [])
+    fields = gguf.GGUFReader(args.model).fields
+    args.eos = fields["tokenizer.ggml.eos_token_id"].contents()
+    args.controls = {i for i, kind in enumerate(fields["tokenizer.ggml.token_type"].contents()) if kind == gguf.TokenType.CONTROL}
+    has_template = "tokenizer.chat_template" in fields
+    prompts = [(False, t) for t in TEXTS[: args.prompts]] + [(True, t) for t in CHATS[: args.prompts] if has_template]
     with Quire(args) as quire:
         ours = ask(quire, prompts, args.tokens)
     with Llama(args) as llama:
@@ -200,7 +209,8 @@ class Judge:
         torch.set_num_threads(args.threads)
         folder, _, name = os.path.abspath(args.model).rpartition("/")
         self.torch = torch
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32).eval()
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, gguf_file=name, dtype=torch.float32, quantization_config=transformers.GgufConfig(dequantize=True)).eval()
 
     def rows(self, ids, answer):
         """Log probabilities [len(answer)][vocabulary] where each token of the answer was chosen."""
@@ -263,6 +273,7 @@ def main():
     p.add_argument("--quire", default=str(ROOT / "build/quire"))
     p.add_argument("--dtype", default="float32", help="Quire's --dtype")
     p.add_argument("--tokens", type=int, default=64, help="of each answer")
+    p.add_argument("--prompts", type=int, help="so many texts and chats; all if not given")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--near", type=float, default=0.1, help="nats between candidates that are as good as equal")
     p.add_argument("--judge", action="store_true", help="transformers in float32 decides")
