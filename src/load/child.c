@@ -138,7 +138,8 @@ bool child_alive(struct child *c) {
 bool child_stop(struct child *c, double grace_s) {
     uint64_t until = clock_us() + (uint64_t)(grace_s * 1e6);
     bool forced = false;
-    if (c->pid) kill(c->pid, SIGTERM);
+    pid_t group = c->pid;
+    if (c->pid && kill(-group, SIGTERM)) kill(c->pid, SIGTERM); /* it has not made its group yet */
     while (c->pid && !reap(c, WNOHANG)) {
         if (clock_us() >= until) {
             forced = true;
@@ -148,6 +149,7 @@ bool child_stop(struct child *c, double grace_s) {
         }
         poll(NULL, 0, 5);
     }
+    if (group) kill(-group, SIGKILL); /* a program that starts the server may have left it */
     close_files(c);
     return !forced && WIFEXITED(c->status) && !WEXITSTATUS(c->status);
 }

@@ -41,7 +41,7 @@ bool child_alive(struct child *c);
 /* The last line that it wrote to standard error; empty if there is none. */
 void child_last_words(const struct child *c, char *out, size_t cap);
 
-/* SIGTERM, and after grace_s SIGKILL; waits for its end. Nothing for a child that is not there. Returns
+/* SIGTERM to it and what it has started, and after grace_s SIGKILL; waits for its end. Nothing for a child that is not there. Returns
  * whether it ended by itself with exit code 0. */
 bool child_stop(struct child *c, double grace_s);
 

@@ -141,11 +141,33 @@ static void no_orphan(void **state) {
     close(tell[1]);
 }
 
+/* A script that starts the server and is stopped takes it along, also one that does not listen to SIGTERM. */
+static void what_it_started_ends_too(void **state) {
+    static const char *const scripts[] = {
+        "sleep 1000 & echo ready $!; wait",
+        "(trap '' TERM; exec sleep 1000) & echo ready $!; wait",
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        struct child c;
+        struct error err = {0};
+        assert_int_equal(start(scripts[i], 10, NULL, &c, &err), 0);
+        pid_t started = (pid_t)atoi(c.url);
+        assert_true(started > 1 && !ended(started));
+        child_stop(&c, 5);
+        for (int k = 0; k < 1000 && !ended(started); k++) usleep(5000); /* whoever adopts it reaps it */
+        assert_true(ended(started));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ready_and_stopped),          cmocka_unit_test(ends_well),
-        cmocka_unit_test(who_will_not_end_is_killed), cmocka_unit_test(never_ready),
-        cmocka_unit_test(it_ends_by_itself),          cmocka_unit_test(no_orphan),
+        cmocka_unit_test(what_it_started_ends_too),
+        cmocka_unit_test(ready_and_stopped),
+        cmocka_unit_test(ends_well),
+        cmocka_unit_test(who_will_not_end_is_killed),
+        cmocka_unit_test(never_ready),
+        cmocka_unit_test(it_ends_by_itself),
+        cmocka_unit_test(no_orphan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
