@@ -83,11 +83,15 @@ static const char *const not_load[] = {"model",   "api-key",  "ca-cert", "insecu
                                        "records", "progress", "price",   NULL};
 static const char *const not_engine[] = {"seed", NULL};
 
-static volatile int interrupted;
+static volatile int interrupted, halted; /* halted: what is a part of the budget, by an alarm, too */
 
 static void on_interrupt(int signal) {
     if (interrupted) _Exit(130); /* a second time: now; the server goes with us */
-    interrupted = 1;
+    interrupted = halted = 1;
+}
+
+static void on_alarm(int signal) {
+    halted = 1;
 }
 
 static bool named(const char *const *names, const char *name) {
@@ -210,6 +214,21 @@ static int check_calibration(const struct judge_state *s, const struct candidate
                      c->dtype, c->n_threads);
 }
 
+/* Measures for a fifth of a budget at most, and gives up after a third: a busy machine takes long for what
+ * has to be measured. QUIRE_ELIMIT then. */
+static int calibrate_within(const struct tune_command *t, const char *model, double budget_s,
+                            struct calibration *c, struct error *err) {
+    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    double seconds = budget_s > 0 ? fmin(t->calibrate_s, fmax(1, budget_s / 5)) : t->calibrate_s;
+    sigaction(SIGALRM, &action, NULL);
+    if (budget_s > 0) alarm((unsigned)fmin(1e6, ceil(budget_s / 3)));
+    int rc = calibrate_model(model, &t->engine, seconds, &halted, c, err);
+    alarm(0);
+    return rc == QUIRE_ECANCELED && !interrupted
+               ? error_set(err, QUIRE_ELIMIT, "the calibration took more than a third of the budget")
+               : rc;
+}
+
 /* One that was given, one that an earlier call has left in the folder, or a new one. */
 static int get_calibration(const struct tune_command *t, const struct judge_state *s,
                            const struct tune_options *o, struct calibration *c, struct error *err) {
@@ -226,8 +245,7 @@ static int get_calibration(const struct tune_command *t, const struct judge_stat
         !check_calibration(s, &o->base, "it", c, err))
         return 0;
     *err = (struct error){0}; /* a new one replaces it */
-    double seconds = o->budget_s > 0 ? fmin(t->calibrate_s, fmax(1, o->budget_s / 5)) : t->calibrate_s;
-    rc = calibrate_model(s->model, &t->engine, seconds, &interrupted, c, err);
+    rc = calibrate_within(t, s->model, o->budget_s, c, err);
     if (!rc) rc = file_open_result("--folder", path, &file, err);
     if (rc) return rc;
     calibration_write(c, &text);
@@ -280,10 +298,14 @@ static int search(struct tune_command *t, struct tune_options *o, struct judge_s
     int rc = tune_check(o, err);
     if (!rc && !t->command && t->simulate) {
         rc = get_calibration(t, s, o, &cal, err);
-        o->cal = &cal;
+        o->cal = rc ? NULL : &cal;
         size_t block_bytes =
             rc ? 0 : cal.kv_bytes_per_token * cal.block_tokens / (cal.n_groups ? cal.n_groups : 1);
         if (o->kv_given && block_bytes) cal.n_blocks = (size_t)t->engine.kv_bytes / block_bytes;
+        if (rc == QUIRE_ELIMIT) { /* without, more is measured */
+            fprintf(stderr, "quire tune: %s; nothing is simulated\n", err->text);
+            rc = 0;
+        }
     }
     if (!rc) rc = tune_run(o, stdout, err);
     if (!rc) judge_clean(s);
