@@ -83,7 +83,7 @@ def insert(name, text):
 
 def picture(html, png):
     subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb",
-                    "--window-size=1000,1150", f"--screenshot={png}", html.as_uri()], check=True,
+                    "--window-size=1300,1500", f"--screenshot={png}", html.as_uri()], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
