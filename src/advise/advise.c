@@ -242,6 +242,8 @@ int advise_run(const struct advise_options *o, const volatile int *interrupted, 
     s->interrupted = interrupted;
     s->out = out;
     int rc = o->slo ? slo_parse(o->slo, &s->wishes.slo, err) : 0;
+    if (!rc && s->wishes.slo.itl_ms > 0)
+        rc = error_set(err, QUIRE_EINVAL, "--slo \"%.80s\": advice takes ttft, tpot and e2e", o->slo);
     if (!rc && o->price) rc = price_parse(o->price, &s->wishes.price, err);
     bool url = advise_is_url(o->source);
     if (!rc && !url && access(o->source, F_OK) != 0)

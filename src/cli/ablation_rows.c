@@ -98,6 +98,7 @@ static bool make_args(const struct ablation_servers *s, const char *model, const
               add(args, &n, "--log-level=warning") && add(args, &n, "--served-model-name=%s", s->name) &&
               add(args, &n, "--max-model-len=%zu", s->max_model_len) &&
               add(args, &n, "--max-num-batched-tokens=%zu", budget);
+    if (s->kv_bytes) ok = ok && add(args, &n, "--kv-cache-memory-bytes=%zu", s->kv_bytes);
     for (char *const *p = s->common; ok && *p; p++) ok = add(args, &n, "%s", *p);
     for (size_t i = 0; ok && i < f->n; i++) ok = add(args, &n, "%s", f->v[i]);
     return ok;

@@ -23,6 +23,7 @@ struct ablation_servers {
     const char *name;              /* that it is served by */
     char *const *common;           /* further arguments of all, ended by NULL */
     size_t max_model_len, budget;  /* budget: of a step with chunked prefill */
+    size_t kv_bytes;               /* 0: `common` says it */
 };
 
 int ablation_rows_make(const struct ablation_servers *s, struct ablation_rows *out, struct error *err);

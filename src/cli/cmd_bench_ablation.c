@@ -19,8 +19,8 @@
 struct ablation_options {
     struct engine_options engine;
     struct load_options load;
-    double within, headroom;
-    int64_t max_streams, windows;
+    double within, headroom, answer_scale;
+    int64_t max_streams, windows, kv_sequences;
     const char *quantized;
 };
 
@@ -28,26 +28,33 @@ struct ablation_options {
 
 static const struct option own_rows[] = {
     {"seconds", OPTION_FLOAT, AT(load.duration_s), "Load", "S", "20", 0.1, 86400, NULL, NULL,
-     "How long requests are sent at each load that is tried."},
+     "How long requests are sent in each repeat; at each load that is tried on the way half as long."},
+    {"repeat", OPTION_INT, AT(load.repeat), "Load", "N", "3", 1, 100, NULL, NULL,
+     "How often each row is measured at its load, in rounds over all rows."},
     {"max-streams", OPTION_INT, AT(max_streams), "Load", "N", "64", 1, 4096, NULL, NULL,
      "Most streams that are tried."},
     {"slo", OPTION_STRING, AT(load.slo), "Load", "LIST", NULL, 0, 0, NULL, NULL,
-     "The limits, in milliseconds, for all rows: ttft:1000,tpot:50,e2e:30000 or some of them. If not given, "
-     "TTFT "
-     "and TPOT of --headroom times what the first row needs with one stream (P95)."},
-    {"headroom", OPTION_FLOAT, AT(headroom), "Load", "F", "5", 1, 1000, NULL, NULL, "See --slo."},
+     "The limits, in milliseconds, for all rows: ttft:1000,tpot:50,itl:200,e2e:30000 or some of them. If not "
+     "given, they come from what an untrimmed question alone takes on the first row, and --headroom."},
+    {"headroom", OPTION_FLOAT, AT(headroom), "Load", "F", "10", 1, 1000, NULL, NULL,
+     "Without --slo: TTFT and TPOT may be so many times those of a question alone, and the longest time "
+     "between two messages 2.5 times as many times its TPOT."},
     {"within", OPTION_FLOAT, AT(within), "Load", "SHARE", "0.9", 0.01, 1, NULL, NULL,
      "Share of the requests that must be within the limits."},
     {"scale", OPTION_FLOAT, AT(load.scale), "Load", "F", "0", 0, 100, NULL, NULL,
      "Factor on all lengths in tokens; 0 is the largest of 1, 0.5, 0.2, 0.1, 0.05, 0.02 whose prompts the "
      "model's "
      "context holds."},
+    {"answer-scale", OPTION_FLOAT, AT(answer_scale), "Load", "F", "0", 0, 100, NULL, NULL,
+     "Factor on the lengths of answers; 0 is five times --scale, at most 1."},
     {"seed", OPTION_INT, AT(load.seed), "Load", "N", "0", 0, 9e15, NULL, NULL,
      "The same seed makes the same requests."},
     {"quantized", OPTION_STRING, AT(quantized), "Model", "MODEL", NULL, 0, 0, NULL, NULL,
      "The quantized form of MODEL, for the row of that step. If not given and MODEL is quantized, the rows "
      "before get "
      "a bfloat16 model made from it."},
+    {"kv-sequences", OPTION_INT, AT(kv_sequences), "Memory", "N", "4", 1, 4096, NULL, NULL,
+     "KV memory of all rows, in sequences of max-model-len, unless --kv-cache-memory-bytes says it."},
     {"quality-windows", OPTION_INT, AT(windows), "Report", "N", "8", 0, 1000000, NULL, NULL,
      "Windows of 512 tokens of the built-in text that perplexity is taken over; 0: none is measured."},
     {"price", OPTION_STRING, AT(load.price), "Report", "P/h", NULL, 0, 0, NULL, NULL,
@@ -159,16 +166,24 @@ static void close_models(struct models *m) {
 
 /* ---- lengths ---- */
 
+#define ANSWERS 5 /* times the scale: see docs/metrics.md */
+
+static double answer_scale(const struct ablation_options *o) {
+    if (o->answer_scale > 0) return o->answer_scale;
+    return o->load.scale < 1.0 / ANSWERS ? ANSWERS * o->load.scale : fmax(1, o->load.scale);
+}
+
 /* Tokens that the longest sequence needs at this scale. */
-static int needed(struct load_options *o, size_t *tokens, struct error *err) {
+static int needed(const struct ablation_options *a, size_t *tokens, struct error *err) {
+    const struct load_options *o = &a->load;
     struct plan *p = calloc(1, sizeof *p);
-    struct workload_spec rag, agent;
+    struct ablation_mix mix;
     int rc = p ? plan_options(o, p, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
-    if (!rc) rc = plan_spec(p, "rag20", 0, 0, &rag, err);
-    if (!rc) rc = plan_spec(p, "agent", 0, 0, &agent, err);
-    if (!rc) {
-        uint64_t a = workload_most_tokens(&rag), b = workload_most_tokens(&agent);
-        *tokens = (size_t)(a > b ? a : b) + 64; /* and what a server adds to a prompt */
+    if (!rc) rc = ablation_mix_make(p, "rag20", answer_scale(a), &mix, err);
+    *tokens = 0;
+    for (size_t i = 0; i < mix.n && !rc; i++) {
+        size_t n = (size_t)workload_most_tokens(&mix.specs[i]) + 64; /* and what a server adds to a prompt */
+        if (n > *tokens) *tokens = n;
     }
     if (p) plan_free(p);
     free(p);
@@ -184,7 +199,7 @@ static int choose_lengths(struct ablation_options *o, const struct models *m, si
     int rc = 0;
     for (size_t i = 0; i < (given ? 1 : n); i++) {
         if (!given) o->load.scale = scales[i];
-        if ((rc = needed(&o->load, &need, err))) return rc;
+        if ((rc = needed(o, &need, err))) return rc;
         if (need <= most) break;
     }
     if (need > most)
@@ -193,6 +208,15 @@ static int choose_lengths(struct ablation_options *o, const struct models *m, si
                          most);
     *max_model_len = o->engine.max_model_len ? most : need;
     return 0;
+}
+
+/* Room for as many of the longest sequences as a device might have, so that reserving it costs something. */
+static void choose_kv(const struct ablation_options *o, const struct models *m, struct ablation_servers *s) {
+    bool wide = !strcmp(o->engine.dtype, "float32") || !strcmp(o->engine.dtype, "float");
+    if (o->engine.kv_bytes) return;
+    size_t block = (size_t)o->engine.block_size;
+    size_t tokens = (s->max_model_len + block - 1) / block * block * (size_t)o->kv_sequences + block;
+    s->kv_bytes = tokens * model_kv_bytes_per_token(&m->spec, wide ? BACKEND_F32 : BACKEND_BF16);
 }
 
 /* ---- quality ---- */
@@ -270,18 +294,28 @@ static void describe_machine(const struct ablation_options *o, char *text, size_
              kern ? kern->name : "?", threads, o->engine.dtype, load[0]);
 }
 
-static void take_notes(const struct ablation_servers *s, const struct models *m, struct ablation *a) {
+static void take_notes(const struct ablation_options *o, const struct ablation_servers *s,
+                       const struct models *m, struct ablation *a) {
+    char kv[80];
+    if (o->engine.kv_bytes)
+        snprintf(kv, sizeof kv, "as given: %lld bytes", (long long)o->engine.kv_bytes);
+    else
+        snprintf(kv, sizeof kv, "for %lld such sequences: %zu bytes", (long long)o->kv_sequences,
+                 s->kv_bytes);
     snprintf(
         a->notes[0], sizeof a->notes[0],
-        "sessions in turn: a question with 20 documents, an agent of 8 steps; sequences of up to %zu tokens",
-        s->max_model_len);
+        "sessions in turn: a question with 20 documents, an agent of 8 steps, a conversation of 5 turns; "
+        "sequences of up to %zu tokens; KV memory %s",
+        s->max_model_len, kv);
     if (m->plain)
         snprintf(a->notes[1], sizeof a->notes[1], "the bfloat16 model was made from the quantized one");
     else if (!s->plain)
         snprintf(a->notes[1], sizeof a->notes[1],
                  "no row of quantized weights: the model is not quantized, and --quantized names none");
     snprintf(a->notes[2], sizeof a->notes[2],
-             "rows are measured one after the other, so what else the machine does falls on some of them");
+             "each row's streams were found first; then all rows were measured in rounds, there and back. "
+             "Gains are "
+             "between medians; the intervals hold with 95 %%");
 }
 
 static int run(struct ablation_options *o, const char *argument, const struct options_state *given,
@@ -295,6 +329,7 @@ static int run(struct ablation_options *o, const char *argument, const struct op
         .name = argument, .common = common.args, .budget = (size_t)o->engine.max_num_batched_tokens};
     int rc = rows ? open_models(o, argument, &m, err) : error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc) rc = choose_lengths(o, &m, &s.max_model_len, err);
+    choose_kv(o, &m, &s);
     if (!rc) rc = common_args(o, given, &common, err);
     s.quantized = o->quantized ? o->quantized : argument;
     s.plain = o->quantized ? argument : m.plain ? m.plain_path : NULL;
@@ -308,10 +343,12 @@ static int run(struct ablation_options *o, const char *argument, const struct op
                              .o = &o->load,
                              .within = o->within,
                              .headroom = o->headroom,
+                             .look_s = o->load.duration_s / 2,
+                             .answer_scale = answer_scale(o),
                              .max_streams = (size_t)o->max_streams,
                              .model = argument,
                              .machine = machine};
-        take_notes(&s, &m, &a);
+        take_notes(o, &s, &m, &a);
         rc = load_ablation(&a, stop_flag, stdout, err);
     }
     if (rows) ablation_rows_free(rows);
@@ -325,7 +362,6 @@ static int run(struct ablation_options *o, const char *argument, const struct op
 static void fixed_options(struct load_options *o) {
     o->arrival = "poisson";
     o->burstiness = 1;
-    o->repeat = 1;
     o->prefix_tokens = -1;
     o->prefix_groups = 1;
     o->think_s = -1;

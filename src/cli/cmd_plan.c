@@ -131,7 +131,7 @@ static int read_device(const struct plan_options *o, struct forecast_ask *ask, s
 static int read_slo(const char *text, struct forecast_ask *ask, struct error *err) {
     struct slo slo = {0};
     int rc = slo_parse(text, &slo, err);
-    if (!rc && slo.e2e_ms > 0)
+    if (!rc && (slo.e2e_ms > 0 || slo.itl_ms > 0))
         rc = error_set(err, QUIRE_EINVAL, "--slo \"%.80s\": a plan takes ttft and tpot", text);
     ask->slo_ttft_s = slo.ttft_ms / 1e3;
     ask->slo_tpot_s = slo.tpot_ms / 1e3;

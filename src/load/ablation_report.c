@@ -33,16 +33,28 @@ static void describe(const struct ablation_result *r, char *text, size_t cap) {
     snprintf(text, cap, "%s%s%s", answers, *answers && *r->row->quality ? "; " : "", r->row->quality);
 }
 
-static void percent(char *text, size_t cap, double share) {
+/* A gain as a change of the cost, and what can be said of it. */
+static void percent(char *text, size_t cap, double share, const struct stats_interval *range) {
     if (isnan(share))
         snprintf(text, cap, "-");
-    else
+    else if (!range->known)
         snprintf(text, cap, "%+.1f %%", -100 * share);
+    else
+        snprintf(text, cap, "%+.1f %% [%+.1f, %+.1f]%s", -100 * share, -100 * range->high, -100 * range->low,
+                 ablation_no_difference(range) ? " no difference" : "");
+}
+
+/* The median, and from which to which repeat. */
+static void rate(char *text, size_t cap, const struct ablation_result *r) {
+    if (r->n_repeats > 1)
+        snprintf(text, cap, "%.1f (%.1f to %.1f)", r->useful_per_s, r->least, r->most);
+    else
+        snprintf(text, cap, "%.1f", r->useful_per_s);
 }
 
 /* ---- text ---- */
 
-void ablation_line(const struct ablation *a, const struct ablation_result *r, FILE *out) {
+void ablation_line(const struct ablation_result *r, FILE *out) {
     fprintf(out, "%-24s", r->row->name);
     for (size_t i = 0; r->plan && i < r->plan->n_points; i++) {
         const struct point *k = &r->plan->points[i];
@@ -54,28 +66,41 @@ void ablation_line(const struct ablation *a, const struct ablation_result *r, FI
     fflush(out);
 }
 
+void ablation_repeat_line(const struct ablation_result *r, FILE *out) {
+    const struct point *k = best_of(r);
+    if (!k || !r->n_repeats) return;
+    const struct summary *s = &k->repeats[k->n_runs - 1];
+    fprintf(out, "%-24s  %zu: %.1f tok/s, %.0f %% within\n", r->row->name, k->concurrency, s->useful_per_s,
+            100 * s->good_share);
+    fflush(out);
+}
+
+static void table_row(const struct ablation *a, const struct ablation_result *r, FILE *out) {
+    const struct point *k = best_of(r);
+    char own[60], total[60], useful[60], quality[240];
+    if (!k) {
+        fprintf(out, "%-24s %7s %22s  %s\n", r->row->name, "-", "-", r->why);
+        return;
+    }
+    describe(r, quality, sizeof quality);
+    rate(useful, sizeof useful, r);
+    percent(own, sizeof own, r->gain, &r->gain_range);
+    percent(total, sizeof total, r->total, &r->total_range);
+    fprintf(out, "%-24s %7zu %22s %9.0f %9.1f %9.0f %5.0f %% %9.1f %10.4g  %-38s  %-24s  %s\n", r->row->name,
+            k->concurrency, useful, k->all.ms[LATENCY_TTFT].p95, k->all.ms[LATENCY_TPOT].p95,
+            k->all.ms[LATENCY_PAUSE].p95, 100 * k->all.good_share, k->all.useful_per_cpu_s, cost_of(a, r),
+            own, total, quality);
+}
+
 void ablation_table(const struct ablation *a, FILE *out) {
     bool priced = price_of(a) > 0;
     fprintf(out, "\n%s, %s\n", a->model, a->machine);
     fprintf(out, "SLA %s for %.0f %% of the requests\n\n", a->slo_text, 100 * a->within);
-    fprintf(out, "%-24s %7s %12s %9s %9s %7s %9s %10s %9s %9s  %s\n", "", "streams", "useful tok/s",
-            "TTFT P95", "TPOT P95", "within", "tok/CPU s", priced ? "cost/1M" : "cost, %", "own", "in all",
-            "quality");
-    for (size_t i = 0; i < a->n_rows; i++) {
-        const struct ablation_result *r = &a->results[i];
-        const struct point *k = best_of(r);
-        char own[20], total[20], quality[240];
-        if (!r->plan) continue;
-        describe(r, quality, sizeof quality);
-        percent(own, sizeof own, r->gain);
-        percent(total, sizeof total, r->total);
-        if (k)
-            fprintf(out, "%-24s %7zu %12.1f %9.0f %9.1f %5.0f %% %9.1f %10.4g %9s %9s  %s\n", r->row->name,
-                    k->concurrency, r->useful_per_s, k->all.ms[LATENCY_TTFT].p95, k->all.ms[LATENCY_TPOT].p95,
-                    100 * k->all.good_share, k->all.useful_per_cpu_s, cost_of(a, r), own, total, quality);
-        else
-            fprintf(out, "%-24s %7s %12s  %s\n", r->row->name, "-", "-", r->why);
-    }
+    fprintf(out, "%-24s %7s %22s %9s %9s %9s %7s %9s %10s  %-38s  %-24s  %s\n", "", "streams", "useful tok/s",
+            "TTFT P95", "TPOT P95", "pause P95", "within", "tok/CPU s", priced ? "cost/1M" : "cost, %",
+            "own change of the cost", "in all", "quality");
+    for (size_t i = 0; i < a->n_rows; i++)
+        if (a->results[i].plan) table_row(a, &a->results[i], out);
     fprintf(out, "\n");
     for (size_t i = 0; i < a->n_rows; i++)
         if (a->results[i].plan) fprintf(out, "%s: %s\n", a->rows[i].name, a->rows[i].about);
@@ -102,11 +127,21 @@ static void figure(struct buf *out, bool known, double v) {
         buf_putc(out, ',');
 }
 
+static void gain(struct buf *out, double share, const struct stats_interval *range) {
+    figure(out, !isnan(share), share);
+    figure(out, range->known, range->low);
+    figure(out, range->known, range->high);
+}
+
 void ablation_csv(const struct ablation *a, struct buf *out) {
     bool priced = price_of(a) > 0;
-    buf_puts(out, "row,streams,useful_tokens_per_s,ttft_ms_p95,tpot_ms_p95,good_share,useful_tokens_per_cpu_"
-                  "s,cost_per_1m_useful,"
-                  "cost_of_first,own_gain,total_gain,perplexity,quality,why\n");
+    buf_puts(
+        out,
+        "row,streams,repeats,useful_tokens_per_s,useful_tokens_per_s_least,useful_tokens_per_s_most,ttft_ms_"
+        "p95,"
+        "tpot_ms_p95,longest_itl_ms_p95,good_share,useful_tokens_per_cpu_s,cost_per_1m_useful,cost_of_first,"
+        "own_gain,own_gain_low,own_gain_high,total_gain,total_gain_low,total_gain_high,perplexity,quality,"
+        "why\n");
     for (size_t i = 0; i < a->n_rows; i++) {
         const struct ablation_result *r = &a->results[i];
         const struct point *k = best_of(r);
@@ -115,15 +150,19 @@ void ablation_csv(const struct ablation *a, struct buf *out) {
         describe(r, quality, sizeof quality);
         field(out, r->row->name);
         figure(out, k, k ? (double)k->concurrency : 0);
+        figure(out, k, (double)r->n_repeats);
         figure(out, k, r->useful_per_s);
+        figure(out, r->n_repeats, r->least);
+        figure(out, r->n_repeats, r->most);
         figure(out, k, k ? k->all.ms[LATENCY_TTFT].p95 : 0);
         figure(out, k, k ? k->all.ms[LATENCY_TPOT].p95 : 0);
+        figure(out, k, k ? k->all.ms[LATENCY_PAUSE].p95 : 0);
         figure(out, k, k ? k->all.good_share : 0);
         figure(out, k && k->all.useful_per_cpu_s > 0, k ? k->all.useful_per_cpu_s : 0);
         figure(out, k && priced, cost_of(a, r));
         figure(out, !isnan(r->total), 1 - r->total);
-        figure(out, !isnan(r->gain), r->gain);
-        figure(out, !isnan(r->total), r->total);
+        gain(out, r->gain, &r->gain_range);
+        gain(out, r->total, &r->total_range);
         figure(out, r->row->perplexity > 0, r->row->perplexity);
         buf_putc(out, ',');
         field(out, quality);
@@ -134,6 +173,17 @@ void ablation_csv(const struct ablation *a, struct buf *out) {
 }
 
 /* ---- JSON: points as of serve, so that compare reads them; and what only an ablation has ---- */
+
+static void gain_json(struct json_out *j, const char *which, double share,
+                      const struct stats_interval *range) {
+    char key[40];
+    snprintf(key, sizeof key, "%s_gain", which);
+    json_number_or_null(j, key, !isnan(share), share);
+    snprintf(key, sizeof key, "%s_gain_low", which);
+    json_number_or_null(j, key, range->known, range->low);
+    snprintf(key, sizeof key, "%s_gain_high", which);
+    json_number_or_null(j, key, range->known, range->high);
+}
 
 static void row_json(struct json_out *j, const struct ablation *a, const struct ablation_result *r) {
     const struct point *k = best_of(r);
@@ -149,9 +199,16 @@ static void row_json(struct json_out *j, const struct ablation *a, const struct 
     json_text(j, "workload", r->row->workload);
     json_number_or_null(j, "streams", k, k ? (double)k->concurrency : 0);
     json_number_or_null(j, "useful_tokens_per_s", k, r->useful_per_s);
+    json_number_or_null(j, "useful_tokens_per_s_least", r->n_repeats, r->least);
+    json_number_or_null(j, "useful_tokens_per_s_most", r->n_repeats, r->most);
+    json_out_key(j, "no_difference");
+    if (r->gain_range.known)
+        json_out_bool(j, ablation_no_difference(&r->gain_range));
+    else
+        json_out_null(j);
     json_number_or_null(j, "cost_per_1m_useful", k && price_of(a) > 0, cost_of(a, r));
-    json_number_or_null(j, "own_gain", !isnan(r->gain), r->gain);
-    json_number_or_null(j, "total_gain", !isnan(r->total), r->total);
+    gain_json(j, "own", r->gain, &r->gain_range);
+    gain_json(j, "total", r->total, &r->total_range);
     json_number_or_null(j, "perplexity", r->row->perplexity > 0, r->row->perplexity);
     json_text_or_null(j, "quality", quality);
     json_out_key(j, "same_answers");
@@ -166,9 +223,11 @@ static void row_json(struct json_out *j, const struct ablation *a, const struct 
         report_json_summary(j, r->plan, &k->all);
         json_out_key(j, "repeats");
         json_out_arr(j);
-        json_out_obj(j);
-        report_json_summary(j, r->plan, &k->repeats[0]);
-        json_out_obj_end(j);
+        for (size_t i = 0; i < k->n_runs; i++) {
+            json_out_obj(j);
+            report_json_summary(j, r->plan, &k->repeats[i]);
+            json_out_obj_end(j);
+        }
         json_out_arr_end(j);
     }
     json_out_key(j, "loads");
@@ -193,7 +252,9 @@ void ablation_json(const struct ablation *a, struct buf *out) {
     json_text(&j, "slo", a->slo_text);
     json_number(&j, "within", a->within);
     json_number(&j, "scale", a->o->scale);
+    json_number(&j, "answer_scale", a->answer_scale);
     json_number(&j, "seconds", a->o->duration_s);
+    json_count(&j, "rounds", (uint64_t)a->o->repeat);
     json_out_key(&j, "seed");
     json_out_i64(&j, a->o->seed);
     json_number_or_null(&j, "price_per_hour", price_of(a) > 0, price_of(a));
@@ -226,24 +287,23 @@ static void page_row(const struct ablation *a, const struct ablation_result *r, 
     buf_puts(out, "<tr>");
     cell(out, r->row->name);
     if (!k) {
-        buf_puts(out, "<td colspan=9 class=dim>");
+        buf_puts(out, "<td colspan=10 class=dim>");
         html_text(out, r->why);
         buf_puts(out, "</td></tr>");
         return;
     }
-    const double figures[] = {(double)k->concurrency,
-                              r->useful_per_s,
-                              k->all.ms[LATENCY_TTFT].p95,
-                              k->all.ms[LATENCY_TPOT].p95,
-                              100 * k->all.good_share,
-                              k->all.useful_per_cpu_s,
-                              cost_of(a, r)};
-    static const int digits[] = {0, 1, 0, 1, 0, 1, 2};
+    buf_printf(out, "<td>%zu</td>", k->concurrency);
+    rate(text, sizeof text, r);
+    cell(out, text);
+    const double figures[] = {k->all.ms[LATENCY_TTFT].p95,  k->all.ms[LATENCY_TPOT].p95,
+                              k->all.ms[LATENCY_PAUSE].p95, 100 * k->all.good_share,
+                              k->all.useful_per_cpu_s,      cost_of(a, r)};
+    static const int digits[] = {0, 1, 0, 0, 1, 2};
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
         buf_printf(out, "<td>%.*f</td>", digits[i], figures[i]);
-    percent(text, sizeof text, r->gain);
+    percent(text, sizeof text, r->gain, &r->gain_range);
     cell(out, text);
-    percent(text, sizeof text, r->total);
+    percent(text, sizeof text, r->total, &r->total_range);
     cell(out, text);
     describe(r, text, sizeof text);
     cell(out, text);
@@ -288,7 +348,8 @@ void ablation_html(const struct ablation *a, struct buf *out) {
     buf_printf(
         out,
         "<h2>Rows</h2><div class=scroll><table><tr><th>one change a row<th>streams<th>useful tok/s<th>TTFT "
-        "P95 ms<th>TPOT P95 ms<th>within SLA %%<th>useful tokens a CPU second<th>%s<th>own<th>in "
+        "P95 ms<th>TPOT P95 ms<th>longest ITL P95 ms<th>within SLA %%<th>useful tokens a CPU "
+        "second<th>%s<th>own<th>in "
         "all<th>quality</tr>",
         price_of(a) > 0 ? "cost/1M useful" : "cost, % of the first");
     for (size_t i = 0; i < a->n_rows; i++)

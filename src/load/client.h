@@ -42,6 +42,7 @@ struct answer {
     char finish[16];
     uint64_t sent_us, first_us, last_us, end_us;         /* first, last: messages with content; 0 if none */
     uint32_t n_events;                                   /* messages with content */
+    uint64_t longest_gap_us;                             /* between two of them */
     int64_t prompt_tokens, output_tokens, cached_tokens; /* the server's usage; -1: not told */
     struct buf text; /* the answer with its JSON escapes, if it was asked for */
 };

@@ -16,7 +16,8 @@ static int run_point(struct plan *p, size_t i, size_t repeat, const volatile int
              (long long)o->repeat);
     struct run_config c = {.target = &p->target,
                            .spec = &k->spec,
-                           .second = k->second.name ? &k->second : NULL,
+                           .others = k->others,
+                           .n_others = k->n_others,
                            .items = p->items.n ? &p->items : NULL,
                            .arrival = k->arrival,
                            .concurrency = k->concurrency,

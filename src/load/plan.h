@@ -11,7 +11,8 @@
 
 struct point {
     char title[80];                    /* "random 512/128, 8 streams" */
-    struct workload_spec spec, second; /* second: of every second session, if it has a name */
+    struct workload_spec spec, others[RUN_OTHERS_MAX]; /* of which sessions are in turn */
+    size_t n_others;
     uint64_t salt;                     /* of the content; 0: by the point's place */
     struct arrival arrival;
     size_t concurrency, max_active;

@@ -83,6 +83,7 @@ void report_json_summary(struct json_out *j, const struct plan *p, const struct 
     stat(j, "ttft_ms", &s->ms[LATENCY_TTFT]);
     stat(j, "tpot_ms", &s->ms[LATENCY_TPOT]);
     stat(j, "itl_ms", &s->ms[LATENCY_ITL]);
+    stat(j, "longest_itl_ms", &s->ms[LATENCY_PAUSE]);
     stat(j, "e2e_ms", &s->ms[LATENCY_E2E]);
     stat(j, "sent_late_ms", &s->ms[LATENCY_LAG]);
     json_number_or_null(j, "cost_per_1m_output", priced, s->cost_output);
@@ -134,19 +135,32 @@ static void column(struct json_out *j, const char *key, const struct run *run, i
         case 6: json_out_i64(j, k->output); break;
         case 7: json_out_i64(j, k->cached); break;
         case 8: json_out_u64(j, k->turn); break;
+        case 9: json_out_f64(j, record_ms(k, LATENCY_PAUSE)); break;
         default: json_out_str(j, outcome_name((enum outcome)k->outcome));
         }
     }
     json_out_arr_end(j);
 }
 
-static void records(struct json_out *j, const struct run *run) {
-    static const char *const names[] = {"due_s",        "ttft_ms",      "tpot_ms",       "e2e_ms",
-                                        "sent_late_ms", "input_tokens", "output_tokens", "cached_tokens",
-                                        "turn",         "outcome"};
+/* Of which workload each request was, where there are several. */
+static void parts(struct json_out *j, const struct point *k, const struct run *run) {
+    json_out_key(j, "workload");
+    json_out_arr(j);
+    for (size_t i = 0; i < run->n; i++) {
+        uint8_t part = run->records[i].part;
+        json_out_str(j, part ? k->others[part - 1].name : k->spec.name);
+    }
+    json_out_arr_end(j);
+}
+
+static void records(struct json_out *j, const struct point *k, const struct run *run) {
+    static const char *const names[] = {"due_s",        "ttft_ms",        "tpot_ms",       "e2e_ms",
+                                        "sent_late_ms", "input_tokens",   "output_tokens", "cached_tokens",
+                                        "turn",         "longest_itl_ms", "outcome"};
     json_out_key(j, "records");
     json_out_obj(j);
-    for (int i = 0; i < 10; i++) column(j, names[i], run, i);
+    for (int i = 0; i < 11; i++) column(j, names[i], run, i);
+    if (k->n_others) parts(j, k, run);
     json_out_obj_end(j);
 }
 
@@ -237,7 +251,7 @@ void report_json_point(struct json_out *j, const struct plan *p, const struct po
         json_out_obj(j);
         report_json_summary(j, p, &k->repeats[r]);
         failures(j, &k->runs[r]);
-        if (p->o->records) records(j, &k->runs[r]);
+        if (p->o->records) records(j, k, &k->runs[r]);
         samples(j, &k->runs[r]);
         pages(j, &k->runs[r]);
         json_out_obj_end(j);

@@ -72,7 +72,7 @@ static void cost_rows(const struct plan *p, const struct summary *s, FILE *out) 
 /* Of random prompts, which share nothing, but for what a chat's template and chance give. */
 static bool seen_before(const struct point *k, const struct summary *s) {
     bool random =
-        k->spec.kind == WORKLOAD_RANDOM && !k->spec.prefix_tokens && !k->spec.chat && !k->second.name;
+        k->spec.kind == WORKLOAD_RANDOM && !k->spec.prefix_tokens && !k->spec.chat && !k->n_others;
     return random && s->cached_known && s->cached_tokens > 0.1 * s->input_tokens;
 }
 
@@ -141,6 +141,7 @@ static void figures(const struct plan *p, const struct point *k, FILE *out) {
     latency_row(out, "TTFT", &s->ms[LATENCY_TTFT]);
     latency_row(out, "TPOT", &s->ms[LATENCY_TPOT]);
     latency_row(out, "ITL", &s->ms[LATENCY_ITL]);
+    if (p->slo.itl_ms > 0) latency_row(out, "longest ITL", &s->ms[LATENCY_PAUSE]);
     latency_row(out, "E2E", &s->ms[LATENCY_E2E]);
     if (k->arrival.kind != ARRIVAL_CLOSED) latency_row(out, "sent late", &s->ms[LATENCY_LAG]);
 }

@@ -25,7 +25,8 @@ struct flight {
 struct runner {
     const struct run_config *c;
     struct run *run;
-    struct workload workload, second; /* of even sessions, of odd ones */
+    struct workload workloads[1 + RUN_OTHERS_MAX]; /* of sessions in turn */
+    size_t n_workloads;
     struct client *client;
     struct device *device;
     struct flight *flights, *free;
@@ -44,7 +45,7 @@ struct runner {
 };
 
 static const struct workload *workload_of(const struct runner *r, uint64_t session) {
-    return session & 1 ? &r->second : &r->workload;
+    return &r->workloads[session % r->n_workloads];
 }
 
 static int no_memory(struct runner *r) {
@@ -157,6 +158,7 @@ static void keep_record(struct runner *r, struct flight *f, const struct answer 
     k->output = a->output_tokens;
     k->cached = a->cached_tokens;
     k->n_events = a->n_events;
+    k->longest_gap_us = a->longest_gap_us;
     k->status = (uint16_t)a->status;
     k->outcome = (uint8_t)a->outcome;
     if (a->outcome == OUTCOME_CANCELED) return;
@@ -205,7 +207,8 @@ static int send_one(struct runner *r) {
                                     .want_input = f->request.input_tokens,
                                     .want_output = f->request.exact_output ? f->request.output_tokens : 0,
                                     .left_out = load->spec->left_out_tokens,
-                                    .turn = s->turn};
+                                    .turn = s->turn,
+                                    .part = (uint8_t)(s->id % r->n_workloads)};
         struct client_request q = {.url = f->request.chat ? r->c->target->url_chat
                                                           : r->c->target->url_completions,
                                    .body = &f->request.body,
@@ -395,8 +398,8 @@ static int record_run(struct runner *r) {
     r->n_ok = r->n_failed = r->n_refused_in_row = 0;
     double cpu = process_seconds(), waited = waiting_seconds();
     begin(r, 0, c->n_sessions, closed ? c->concurrency : c->max_active, c->duration_s);
-    ticker_start(&r->ticker, c->progress, c->title, c->n_sessions * (uint64_t)workload_turns(&r->workload, 0),
-                 c->duration_s);
+    ticker_start(&r->ticker, c->progress, c->title,
+                 c->n_sessions * (uint64_t)workload_turns(&r->workloads[0], 0), c->duration_s);
     int rc = r->rc ? r->rc : loop(r);
     r->run->client_cpu_s = process_seconds() - cpu;
     r->run->client_wait_s = waiting_seconds() - waited;
@@ -423,12 +426,10 @@ static int set_up(struct runner *r) {
 }
 
 int run_perform(const struct run_config *config, struct run *run, struct error *err) {
-    struct runner r = {.c = config,
-                       .run = run,
-                       .err = err,
-                       .workload = {config->spec, config->target, config->items, config->salt}};
-    r.second = r.workload;
-    if (config->second) r.second.spec = config->second;
+    struct runner r = {.c = config, .run = run, .err = err, .n_workloads = 1 + config->n_others};
+    for (size_t i = 0; i < r.n_workloads; i++)
+        r.workloads[i] = (struct workload){i ? &config->others[i - 1] : config->spec, config->target,
+                                           config->items, config->salt};
     *run = (struct run){0};
     int rc = set_up(&r);
     if (!rc) rc = warm_up(&r);

@@ -13,6 +13,7 @@
 /* Times in us from the run's start. */
 struct record {
     uint64_t due_us, sent_us, first_us, last_us, end_us; /* first, last: 0 if no content came */
+    uint64_t longest_gap_us;                             /* between two messages with content */
     int64_t want_input;                                  /* as built; -1: not known */
     int64_t input, output, cached;                       /* by usage; cached -1: not told */
     uint32_t want_output;                                /* 0: any */
@@ -21,6 +22,7 @@ struct record {
     uint32_t turn;
     uint16_t status;
     uint8_t outcome; /* enum outcome */
+    uint8_t part;    /* of which workload: 0 is `spec`, 1 the first of `others` */
 };
 
 struct failure { /* of a kind (and HTTP status): how often, and what it said first */
@@ -40,10 +42,13 @@ struct sample {
     struct device_sample device;
 };
 
+#define RUN_OTHERS_MAX 3
+
 struct run_config {
     const struct target *target;
     const struct workload_spec *spec;
-    const struct workload_spec *second; /* of every second session; NULL: all are of spec */
+    const struct workload_spec *others; /* sessions are of spec and of these in turn */
+    size_t n_others;                    /* at most RUN_OTHERS_MAX */
     const struct items *items;          /* NULL without a file */
     struct arrival arrival;             /* kind ARRIVAL_CLOSED: `concurrency` at once */
     size_t concurrency;

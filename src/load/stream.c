@@ -34,10 +34,13 @@ static void fails(struct stream *s, enum outcome outcome, const char *text) {
 static void take_content(struct stream *s, const struct chunk *k) {
     struct answer *a = &s->answer;
     uint64_t now = clock_us();
-    if (!a->first_us)
+    if (!a->first_us) {
         a->first_us = now;
-    else if (s->request.gaps)
-        hdr_add(s->request.gaps, now - a->last_us);
+    } else {
+        uint64_t gap = now - a->last_us;
+        if (gap > a->longest_gap_us) a->longest_gap_us = gap;
+        if (s->request.gaps) hdr_add(s->request.gaps, gap);
+    }
     a->last_us = now;
     a->n_events++;
     ++*s->n_events;

@@ -9,13 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const latency_names[LATENCIES] = {"ttft", "tpot", "itl", "e2e", "lag"};
+const char *const latency_names[LATENCIES] = {"ttft", "tpot", "itl", "e2e", "lag", "longest_itl"};
 
 static const struct limit_name {
     const char *name;
     size_t ms, q; /* offsets in struct slo */
 } limit_names[] = {{"ttft", offsetof(struct slo, ttft_ms), offsetof(struct slo, ttft_q)},
                    {"tpot", offsetof(struct slo, tpot_ms), offsetof(struct slo, tpot_q)},
+                   {"itl", offsetof(struct slo, itl_ms), offsetof(struct slo, itl_q)},
                    {"e2e", offsetof(struct slo, e2e_ms), offsetof(struct slo, e2e_q)},
                    {"e2el", offsetof(struct slo, e2e_ms), offsetof(struct slo, e2e_q)}};
 
@@ -54,10 +55,11 @@ int slo_parse(const char *text, struct slo *out, struct error *err) {
     for (const char *p = text;;) {
         size_t n = strcspn(p, ",");
         if (!read_limit(p, n, out))
-            return error_set(err, QUIRE_EINVAL,
-                             "--slo \"%.80s\" is not like ttft:1000,tpot:50,e2e:30000 or ttft_p95=1000 "
-                             "(milliseconds, each once; p50, p90, p95 or p99)",
-                             text);
+            return error_set(
+                err, QUIRE_EINVAL,
+                "--slo \"%.80s\" is not like ttft:1000,tpot:50,itl:200,e2e:30000 or ttft_p95=1000 "
+                "(milliseconds, each once; p50, p90, p95 or p99)",
+                text);
         if (!p[n]) return 0;
         p += n + 1;
     }
@@ -72,11 +74,11 @@ int price_parse(const char *text, double *out, struct error *err) {
 }
 
 bool slo_any(const struct slo *s) {
-    return s->ttft_ms > 0 || s->tpot_ms > 0 || s->e2e_ms > 0;
+    return s->ttft_ms > 0 || s->tpot_ms > 0 || s->e2e_ms > 0 || s->itl_ms > 0;
 }
 
 bool slo_told(const struct slo *s) {
-    return s->ttft_q > 0 || s->tpot_q > 0 || s->e2e_q > 0;
+    return s->ttft_q > 0 || s->tpot_q > 0 || s->e2e_q > 0 || s->itl_q > 0;
 }
 
 static double quantile_of(const struct summary_stat *s, double q) {
@@ -90,6 +92,7 @@ double slo_excess(const struct slo *slo, const struct summary *s) {
     if (!s->n_ok) return INFINITY;
     if (slo->ttft_ms > 0) most = fmax(most, quantile_of(&s->ms[LATENCY_TTFT], slo->ttft_q) / slo->ttft_ms);
     if (slo->tpot_ms > 0) most = fmax(most, quantile_of(&s->ms[LATENCY_TPOT], slo->tpot_q) / slo->tpot_ms);
+    if (slo->itl_ms > 0) most = fmax(most, quantile_of(&s->ms[LATENCY_PAUSE], slo->itl_q) / slo->itl_ms);
     if (slo->e2e_ms > 0) most = fmax(most, quantile_of(&s->ms[LATENCY_E2E], slo->e2e_q) / slo->e2e_ms);
     return most;
 }
@@ -102,6 +105,7 @@ double record_ms(const struct record *k, enum latency which) {
                    ? (double)(k->last_us - k->first_us) / 1000 / (double)(k->output - 1)
                    : NAN;
     case LATENCY_E2E: return (double)(k->end_us - k->due_us) / 1000;
+    case LATENCY_PAUSE: return k->n_events > 1 ? (double)k->longest_gap_us / 1000 : NAN;
     case LATENCY_LAG: return (double)(k->sent_us - k->due_us) / 1000;
     default: return NAN;
     }
@@ -112,6 +116,7 @@ bool record_good(const struct record *k, const struct slo *slo) {
     double ttft = record_ms(k, LATENCY_TTFT), tpot = record_ms(k, LATENCY_TPOT);
     if (slo->ttft_ms > 0 && !(ttft <= slo->ttft_ms)) return false;
     if (slo->tpot_ms > 0 && tpot > slo->tpot_ms) return false; /* NaN: a single token is in time */
+    if (slo->itl_ms > 0 && record_ms(k, LATENCY_PAUSE) > slo->itl_ms) return false; /* likewise */
     return !(slo->e2e_ms > 0) || record_ms(k, LATENCY_E2E) <= slo->e2e_ms;
 }
 

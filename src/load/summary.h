@@ -6,18 +6,19 @@
 #include "load/samples.h"
 
 struct slo { /* a request is good within all that are set; milliseconds, 0: not set */
-    double ttft_ms, tpot_ms, e2e_ms;
-    double ttft_q, tpot_q, e2e_q; /* of the requests that have to be within; 0: it is not told */
+    double ttft_ms, tpot_ms, e2e_ms, itl_ms; /* itl: of a request's longest */
+    double ttft_q, tpot_q, e2e_q, itl_q;     /* of the requests that have to be within; 0: it is not told */
 };
-/* "ttft:1000,tpot:50,e2e:30000"; also "ttft=1000", and with the share that has to be within "ttft_p95=1000"
- * (p50, p90, p95 or p99). */
+/* "ttft:1000,tpot:50,itl:200,e2e:30000"; also "ttft=1000", and with the share that has to be within
+ * "ttft_p95=1000" (p50, p90, p95 or p99). */
 int slo_parse(const char *text, struct slo *out, struct error *err);
 bool slo_any(const struct slo *s);
 /* "2.00/h": of the server, for an hour */
 int price_parse(const char *text, double *out, struct error *err);
 bool slo_told(const struct slo *s); /* a share is told for one of them */
 
-enum latency { LATENCY_TTFT, LATENCY_TPOT, LATENCY_ITL, LATENCY_E2E, LATENCY_LAG, LATENCIES };
+/* PAUSE: the longest ITL of each request */
+enum latency { LATENCY_TTFT, LATENCY_TPOT, LATENCY_ITL, LATENCY_E2E, LATENCY_LAG, LATENCY_PAUSE, LATENCIES };
 
 struct range { /* of a gauge over a run */
     bool known;

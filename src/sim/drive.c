@@ -218,6 +218,11 @@ static void keep_answer(struct driver *d, struct trip *t, const struct job *job)
     for (size_t i = 0; i < t->n_tokens; i++) t->talk->tokens[t->talk->n++] = job_answer_token(job->salt, i);
 }
 
+static void note_gap(struct driver *d, struct trip *t, uint64_t gap) {
+    if (gap > t->record.longest_gap_us) t->record.longest_gap_us = gap;
+    if (d->recording) hdr_add(d->run->gaps, gap);
+}
+
 static void on_token(void *ctx, struct job *job, bool last) {
     struct driver *d = ctx;
     struct trip *t = job->user;
@@ -225,8 +230,8 @@ static void on_token(void *ctx, struct job *job, bool last) {
     t->n_tokens++;
     if (!t->record.first_us)
         t->record.first_us = since(d, at);
-    else if (d->recording)
-        hdr_add(d->run->gaps, (uint64_t)(at - t->last_us));
+    else
+        note_gap(d, t, (uint64_t)(at - t->last_us));
     t->last_us = at;
     if (!last) return;
     t->record.last_us = t->record.end_us = since(d, at);
@@ -460,7 +465,7 @@ int sim_perform(const struct sim_config *s, const struct run_config *config, str
     *run = (struct run){0};
     *out = (struct sim_outcome){0};
     int rc = sim_check_workload(config->spec, err);
-    if (!rc && config->second)
+    if (!rc && config->n_others)
         rc = error_set(err, QUIRE_EUNSUPPORTED, "one workload at a time can be simulated");
     if (rc) return rc;
     run->gaps = calloc(1, sizeof *run->gaps);

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import statistics
 import subprocess
 import time
 
@@ -23,7 +24,9 @@ ROWS = [
     "+ 6 chunks of 20",
     "+ compressed to 3 K",
 ]
-QUICK = ["--scale", "0.05", "--seconds", "0.3", "--max-streams", "2", "--quality-windows", "1", "--slo", "e2e:600000"]
+REPEATS = 3
+QUICK = ["--scale", "0.05", "--seconds", "0.3", "--repeat", str(REPEATS), "--max-streams", "2", "--quality-windows", "1"]
+QUICK += ["--slo", "e2e:600000"]
 
 
 def servers():
@@ -126,16 +129,26 @@ def test_figures_follow_from_each_other(measured):
     points = report["points"]
     rates = [p["useful_tokens_per_s"] for p in points]
     for i, p in enumerate(points):
-        loads = [load["summary"] for load in p["loads"]]
-        held = [s["useful_tokens_per_s"] for s in loads if s["good_share"] >= report["within"]]
-        assert rates[i] == max(held) == p["summary"]["useful_tokens_per_s"]
+        tried, counts = p["loads"][:-1], p["loads"][-1]
+        held = [x for x in tried if x["summary"]["good_share"] >= report["within"]]
+        best = max(held, key=lambda x: x["summary"]["useful_tokens_per_s"])
+        assert p["streams"] == best["concurrency"] == counts["concurrency"] and counts["summary"] == p["summary"]
+        repeats = [r["summary"]["useful_tokens_per_s"] for r in p["repeats"]]
+        assert len(repeats) == REPEATS == len(counts["repeats"])
+        assert [r["summary"] for r in counts["repeats"]] == [r["summary"] for r in p["repeats"]]
+        assert rates[i] == pytest.approx(statistics.median(repeats))
+        assert p["useful_tokens_per_s_least"] == min(repeats) and p["useful_tokens_per_s_most"] == max(repeats)
         assert p["cost_per_1m_useful"] == pytest.approx(2 / 3600 / rates[i] * 1e6)
-        assert p["summary"]["cost_per_1m_useful"] == pytest.approx(p["cost_per_1m_useful"])
         if i:
             assert p["own_gain"] == pytest.approx(1 - rates[i - 1] / rates[i])
             assert p["total_gain"] == pytest.approx(1 - rates[0] / rates[i])
+            # three repeats on each side: the interval goes from the one extreme of their quotients to the other
+            before = [r["summary"]["useful_tokens_per_s"] for r in points[i - 1]["repeats"]]
+            assert p["own_gain_low"] == pytest.approx(1 - max(before) / min(repeats))
+            assert p["own_gain_high"] == pytest.approx(1 - min(before) / max(repeats))
+            assert p["no_difference"] == (p["own_gain_low"] <= 0 <= p["own_gain_high"])
         else:
-            assert p["own_gain"] is None and p["total_gain"] is None
+            assert p["own_gain"] is None and p["total_gain"] is None and p["no_difference"] is None
         assert p["server_cpu_s"] > 0 and p["server_peak_bytes"] > 0
         s = p["summary"]
         if p["workload"] == "rag20":  # nothing is left out: useful are all tokens of the requests that count
@@ -150,13 +163,53 @@ def test_figures_follow_from_each_other(measured):
 def test_left_out_tokens_are_counted(measured):
     """rag6 at scale 0.05: 14 of 20 documents of 35 tokens are missing in each question, none in the agent's steps."""
     for point, missing in zip(measured[0]["points"][6:], [14 * 35, 20 * 35 - 6 * 23], strict=True):
-        load = next(x for x in point["loads"] if x["summary"] == point["summary"])
-        records = load["repeats"][0]["records"]
-        output = 0.05 * 256
-        questions = sum(1 for n in records["output_tokens"] if n == round(output))
+        records = [r["records"] for r in point["loads"][-1]["repeats"]]
+        questions = sum(r["workload"].count(point["workload"]) for r in records)
+        assert {name for r in records for name in r["workload"]} == {point["workload"], "agent", "chat"}
         s = point["summary"]
         more = (s["useful_tokens_per_s"] - s["total_tokens_per_s"]) * s["duration_s"]
         assert more == pytest.approx(questions * missing) and questions
+
+
+def test_lengths_vary(measured):
+    """Answers to questions differ in length, and a round has the same questions for all rows."""
+    firsts = set()
+    for point in measured[0]["points"]:
+        lengths = set()
+        for round_, r in enumerate(point["loads"][-1]["repeats"]):
+            c = r["records"]
+            rows = sorted(zip(c["due_s"], c["output_tokens"], c["workload"], strict=True))
+            questions = [n for _, n, name in rows if name == point["workload"]]
+            lengths.update(questions)
+            firsts.add((round_, questions[0]))
+        assert len(lengths) > 1
+    assert len(firsts) == REPEATS
+
+
+def test_memory_is_finite(measured):
+    """KV memory is for a number of the longest sequences, the same for all rows."""
+    kv = {flags(p)["--kv-cache-memory-bytes"] for p in measured[0]["points"]}
+    longest = {flags(p)["--max-model-len"] for p in measured[0]["points"]}
+    assert len(kv) == len(longest) == 1
+    tokens = int(longest.pop().split("=")[1])
+    done = run("bench", "ablation", "/no/such", "--kv-sequences", "0")
+    assert done.returncode == 2 and "kv-sequences" in done.stderr
+    assert any(f"up to {tokens} tokens" in n and "for 4 such sequences" in n for n in measured[0]["notes"])
+
+
+def test_limits_from_a_question_alone(model, tmp_path):
+    """Without --slo: TTFT and TPOT ten times, the longest ITL 25 times TPOT, of what a question alone has."""
+    path = tmp_path / "a.json"
+    quick = QUICK[: QUICK.index("--slo")]
+    done = run("bench", "ablation", model, *quick, "--within", "0.01", "--json", path, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(path.read_text())
+    alone = report["points"][0]["loads"][0]
+    assert alone["title"] == "questions alone" and alone["concurrency"] == 1 and alone["summary"]["ok"] == 4
+    limits = {k: float(v) for k, v in (x.split(":") for x in report["slo"].split(","))}
+    s = alone["summary"]
+    for name, basis in (("ttft", 10 * s["ttft_ms"]["p50"]), ("tpot", 10 * s["tpot_ms"]["p50"]), ("itl", 25 * s["tpot_ms"]["p50"])):
+        assert basis <= limits[name] <= 1.1 * basis  # two digits, upwards
 
 
 class Checker(html.parser.HTMLParser):

@@ -19,7 +19,7 @@ static void require(bool holds, const char *what) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static void judge(const struct figures *f) {
-    struct wishes w = {{100, 10, 1000, 0, 0, 0}, 2};
+    struct wishes w = {{100, 10, 1000, 0, 0, 0, 0, 0}, 2};
     struct advice *a = calloc(1, sizeof *a);
     struct buf json = BUF_INIT, text = BUF_INIT;
     if (!a) return;

@@ -155,7 +155,7 @@ static void page_of_vllm(void **state) {
     near(f.v[F_QUEUE_MS], 2500);
     near(f.v[F_PREFIX_CACHING], 1);
     near(f.v[F_TTFT_P95], 1000 * (1 + 9 * (0.95 * 240 - 90) / 150));
-    struct wishes w = {{0, 0, 0, 0, 0, 0}, 0};
+    struct wishes w = {.price = 0};
     struct advice *a = calloc(1, sizeof *a);
     advise(&f, &w, a);
     assert_true(a->n && a->verdicts[0].kind == VERDICT_KV_POOL);

@@ -71,6 +71,15 @@ static void goodput(void **state) {
     k[0].outcome = OUTCOME_CANCELED;
     summarize(&run, 1, &slo, 0, true, &s);
     assert_true(s.n_requests == 4 && s.n_canceled == 1 && s.offered_per_s == 1.25);
+    k[0] = record(0, 100, 300, 5, 5);
+    k[0].longest_gap_us = 120000;
+    k[1].longest_gap_us = 121000;
+    k[3].longest_gap_us = 0; /* one message: no time between two */
+    assert_int_equal(slo_parse("itl:120", &slo, &err), 0);
+    summarize(&run, 1, &slo, 0, false, &s);
+    assert_true(s.n_good == 3 && s.ms[LATENCY_PAUSE].n == 3 && s.ms[LATENCY_PAUSE].max == 121);
+    assert_int_equal(slo_parse("itl_p99=120", &slo, &err), 0);
+    assert_true(slo_told(&slo) && slo_excess(&slo, &s) > 1);
     static const char *const wrong[] = {"",       "ttft",  "ttft:",   "ttft:x",  "ttft:1,ttft:2",
                                         "ttft:0", "foo:1", "ttft:1,", "ttft:-1", ",ttft:1"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
