@@ -284,6 +284,41 @@ int chunk_read(const char *json, size_t n, struct chunk *out) {
     return c.bad || c.p != c.end ? QUIRE_EFORMAT : 0;
 }
 
+/* ---- alike ---- */
+
+static bool alike(const struct chunk_pattern *p, const char *json, size_t n) {
+    if (!p->after || n <= p->before + p->after || memcmp(json, p->last.data, p->before)) return false;
+    const char *text = json + p->before, *end = json + n - p->after;
+    if (memcmp(end, p->last.data + p->last.len - p->after, p->after)) return false;
+    for (; text < end; text++) /* it is short, and with an escape it may end elsewhere */
+        if (*text == '"' || *text == '\\') return false;
+    return true;
+}
+
+/* Without text, or with what ends an answer, there is nothing that would come again. */
+static void keep(struct chunk_pattern *p, const char *json, size_t n, const struct chunk *k) {
+    p->before = p->after = 0;
+    if (!k->text || k->error || k->has_usage || *k->finish) return;
+    buf_clear(&p->last);
+    buf_append(&p->last, json, n);
+    if (!buf_ok(&p->last)) return;
+    p->before = (size_t)(k->text - json);
+    p->after = n - p->before - k->text_bytes;
+    p->meaning = *k;
+}
+
+int chunk_read_next(struct chunk_pattern *p, const char *json, size_t n, struct chunk *out) {
+    if (alike(p, json, n)) {
+        *out = p->meaning;
+        out->text = json + p->before;
+        out->text_bytes = n - p->before - p->after;
+        return 0;
+    }
+    int rc = chunk_read(json, n, out);
+    if (!rc) keep(p, json, n, out);
+    return rc;
+}
+
 /* ---- text ---- */
 
 /* Four hexadecimal digits; -1: not so. */

@@ -56,6 +56,7 @@ static void clear(struct stream *s) {
     s->answer = (struct answer){
         .prompt_tokens = -1, .output_tokens = -1, .cached_tokens = -1, .text = s->answer.text};
     buf_clear(&s->sse.pending);
+    s->pattern.before = s->pattern.after = 0;
     buf_clear(&s->whole);
     s->is_stream = s->finished = s->typed = false;
 }
@@ -115,6 +116,7 @@ void client_free(struct client *c) {
         struct stream *s = &c->streams[i];
         buf_free(&s->answer.text);
         buf_free(&s->sse.pending);
+        buf_free(&s->pattern.last);
         buf_free(&s->whole);
     }
     free(c->streams);

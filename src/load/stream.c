@@ -49,7 +49,7 @@ static void take_content(struct stream *s, const struct chunk *k) {
 
 static void take_message(struct stream *s, const char *json, size_t n) {
     struct chunk k;
-    if (chunk_read(json, n, &k)) {
+    if (chunk_read_next(&s->pattern, json, n, &k)) {
         fail(s, OUTCOME_MALFORMED, json, n);
         return;
     }

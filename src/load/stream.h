@@ -3,6 +3,7 @@
 #define LOAD_STREAM_H
 
 #include "http/sse.h"
+#include "load/chunk.h"
 #include "load/client.h"
 
 struct stream {
@@ -13,6 +14,7 @@ struct stream {
     struct client_request request;
     struct answer answer;
     struct sse sse;
+    struct chunk_pattern pattern;
     struct buf whole;                /* an answer that is no stream */
     bool is_stream, finished, typed; /* typed: the answer's kind is known */
 };

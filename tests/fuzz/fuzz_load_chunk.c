@@ -52,6 +52,33 @@ static void compare_content(const json_t *root, const struct chunk *k) {
     free(quoted);
 }
 
+/* After a message, one that differs in its text (by some bytes of the message) is read as it is alone. */
+static void compare_next(const char *json, size_t n, const struct chunk *k) {
+    struct chunk_pattern p = {.before = 0};
+    struct chunk again, alone, next;
+    size_t text = n < 3 ? n : 3, before = k->text ? (size_t)(k->text - json) : 0;
+    require(!chunk_read_next(&p, json, n, &again) && again.text == k->text, "the same again");
+    require(!chunk_read_next(&p, json, n, &again) && again.text == k->text && again.content == k->content &&
+                again.text_bytes == k->text_bytes && again.prompt_tokens == k->prompt_tokens,
+            "and again");
+    size_t after = n - before - k->text_bytes, size = before + text + after;
+    char *other = malloc(size ? size : 1);
+    require(other, "memory");
+    memcpy(other, json, before);
+    memcpy(other + before, json + n / 2, n - n / 2 < text ? text = n - n / 2 : text);
+    size = before + text + after;
+    memcpy(other + before + text, json + n - after, after);
+    int rc = chunk_read(other, size, &alone);
+    require(chunk_read_next(&p, other, size, &next) == rc, "the same verdict");
+    if (!rc)
+        require(next.text == alone.text && next.text_bytes == alone.text_bytes &&
+                    next.content == alone.content && next.has_usage == alone.has_usage &&
+                    next.error == alone.error && !strcmp(next.finish, alone.finish),
+                "the same reading");
+    buf_free(&p.last);
+    free(other);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     char *copy = malloc(n ? n : 1); /* so that a read past the end is seen */
     struct chunk k;
@@ -71,6 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         require(k.text >= copy && k.text + k.text_bytes <= copy + n, "text within the message");
     if (!rc && k.message)
         require(k.message >= copy && k.message + k.message_bytes <= copy + n, "message within");
+    if (!rc) compare_next(copy, n, &k);
     json_decref(root);
     free(copy);
     return 0;

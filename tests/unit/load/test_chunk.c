@@ -162,8 +162,66 @@ static void unescaped(void **state) {
     assert_int_equal(chunk_unescape("ab\\u00e9c", 9, out, 3), 2); /* never half a character */
 }
 
+static void same(const struct chunk *a, const struct chunk *b) {
+    assert_true(a->content == b->content && a->text == b->text && a->text_bytes == b->text_bytes);
+    assert_true(a->has_usage == b->has_usage && a->prompt_tokens == b->prompt_tokens &&
+                a->completion_tokens == b->completion_tokens && a->cached_tokens == b->cached_tokens);
+    assert_true(a->error == b->error && a->message == b->message && a->message_bytes == b->message_bytes);
+    assert_string_equal(a->finish, b->finish);
+}
+
+/* The message as it was read in whole, whatever came before it. */
+static void is_as_alone(const char *before, const char *json, size_t n) {
+    struct chunk_pattern p = {.before = 0};
+    struct chunk k, alone;
+    chunk_read_next(&p, before, strlen(before), &k);
+    int rc = chunk_read(json, n, &alone);
+    assert_int_equal(chunk_read_next(&p, json, n, &k), rc);
+    if (!rc) same(&k, &alone);
+    buf_free(&p.last);
+}
+
+/* Every change of a byte, every byte left out and every one put in. */
+static void alike(void **state) {
+    static const char *const messages[] = {
+        "{\"id\":\"a\",\"choices\":[{\"delta\":{\"content\":\" in\"},\"finish_reason\":null}]}",
+        "{\"choices\":[{\"text\":\"x\\\"y\",\"finish_reason\":null}],\"usage\":null}",
+        "{\"choices\":[{\"text\":\"a\"},{\"text\":\"b\"}]}",
+        "{\"choices\":[{\"text\":\"a\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}",
+        "{\"choices\":[{\"text\":\"a\",\"finish_reason\":\"stop\"}]}",
+        "{\"choices\":[{\"text\":\"\"}]}",
+        "{\"choices\":[{\"delta\":{\"reasoning\":\"a\"}}]}",
+        "{\"error\":{\"message\":\"a\"}}",
+        "{\"choices\":[{\"text\":\"a\"}],\"error\":\"b\"}",
+    };
+    static const char bytes[] = "\"\\,:{}[] anu1\n";
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        const char *m = messages[i];
+        size_t n = strlen(m);
+        for (size_t k = 0; k < sizeof messages / sizeof *messages; k++)
+            is_as_alone(m, messages[k], strlen(messages[k]));
+        for (size_t at = 0; at < n; at++) {
+            char other[200];
+            memcpy(other, m, at);
+            memcpy(other + at, m + at + 1, n - at - 1);
+            is_as_alone(m, other, n - 1);
+            memcpy(other + at + 1, m + at + 1, n - at - 1);
+            for (const char *b = bytes; *b; b++) {
+                other[at] = *b;
+                is_as_alone(m, other, n);
+            }
+            memcpy(other + at + 1, m + at, n - at);
+            for (const char *b = bytes; *b; b++) {
+                other[at] = *b;
+                is_as_alone(m, other, n + 1);
+            }
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alike),
         cmocka_unit_test(content),   cmocka_unit_test(usage),   cmocka_unit_test(failures),
         cmocka_unit_test(malformed), cmocka_unit_test(scraped), cmocka_unit_test(unescaped),
     };
