@@ -96,7 +96,8 @@ const struct option load_option_table[] = {
     {"timeout", OPTION_FLOAT, AT(timeout_s), "Requests", "SECONDS", "3600", 0.1, 1e6, NULL, NULL,
      "A request that takes longer has failed."},
     {"slo", OPTION_STRING, AT(slo), "Report", "LIST", NULL, 0, 0, NULL, NULL,
-     "What makes a request good, in milliseconds: ttft:1000,tpot:50,itl:200,e2e:30000 or some of them; itl is the longest time between two messages of an answer."},
+     "What makes a request good, in milliseconds: ttft:1000,tpot:50,itl:200,e2e:30000 or some of them; itl "
+     "is the longest time between two messages of an answer."},
     {"price", OPTION_STRING, AT(price), "Report", "P/h", NULL, 0, 0, NULL, NULL,
      "Price of the server for an hour, like 2.00/h; gives the cost of a million tokens."},
     {"json", OPTION_STRING, AT(json), "Report", "FILE", NULL, 0, 0, NULL, NULL,

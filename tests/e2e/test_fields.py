@@ -387,6 +387,7 @@ def test_tool_choices_that_cannot_be_enforced(tiny, choice, tools):
         {"tools": [TOOL], "tool_choice": "auto"},
         {"tools": [TOOL], "tool_choice": "none"},
         {"tools": [TOOL], "parallel_tool_calls": True},
+        {"tools": [TOOL], "parallel_tool_calls": False},
         {"tool_choice": "none"},
     ],
 )

@@ -221,9 +221,9 @@ static void alike(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alike),
-        cmocka_unit_test(content),   cmocka_unit_test(usage),   cmocka_unit_test(failures),
-        cmocka_unit_test(malformed), cmocka_unit_test(scraped), cmocka_unit_test(unescaped),
+        cmocka_unit_test(alike),     cmocka_unit_test(content),   cmocka_unit_test(usage),
+        cmocka_unit_test(failures),  cmocka_unit_test(malformed), cmocka_unit_test(scraped),
+        cmocka_unit_test(unescaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
