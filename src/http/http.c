@@ -28,6 +28,9 @@ static void note_head(struct transfer *t) {
     curl_easy_getinfo(t->easy, CURLINFO_CONTENT_TYPE, &type);
     t->answer.status = (unsigned)status;
     snprintf(t->answer.type, sizeof t->answer.type, "%s", type ? type : "");
+    struct curl_header *encoding;
+    if (!curl_easy_header(t->easy, "Content-Encoding", 0, CURLH_HEADER, -1, &encoding))
+        snprintf(t->answer.encoding, sizeof t->answer.encoding, "%s", encoding->value);
     t->began = true;
 }
 
@@ -113,7 +116,7 @@ int http_start(struct http *h, const struct http_request *r, struct error *err) 
     }
     t->request = *r;
     t->answer.status = 0;
-    t->answer.type[0] = t->answer.why[0] = 0;
+    t->answer.type[0] = t->answer.encoding[0] = t->answer.why[0] = 0;
     t->began = false;
     set_request(t);
     CURLMcode rc = curl_multi_add_handle(h->multi, t->easy);
@@ -145,6 +148,14 @@ static enum http_end end_of(CURLcode rc) {
     }
 }
 
+/* libcurl tells such an answer as it does a protocol that it does not have. */
+static bool is_no_http(struct transfer *t, CURLcode rc) {
+    curl_off_t connected_us = 0;
+    if (rc != CURLE_UNSUPPORTED_PROTOCOL || t->answer.status) return false;
+    curl_easy_getinfo(t->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
+    return connected_us > 0;
+}
+
 enum http_end http_conclude(struct transfer *t, CURLcode rc) {
     struct http_answer *a = &t->answer;
     if (!t->began) note_head(t);
@@ -154,7 +165,7 @@ enum http_end http_conclude(struct transfer *t, CURLcode rc) {
         snprintf(a->why, sizeof a->why, "%s", curl_easy_strerror(rc));
     for (char *p = a->why; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = ' ';
-    return end_of(rc);
+    return is_no_http(t, rc) ? HTTP_CUT : end_of(rc);
 }
 
 void http_finish(struct transfer *t, enum http_end end) {

@@ -23,7 +23,7 @@ enum http_end {
     HTTP_CONNECT,   /* no connection, or no TLS on it */
     HTTP_UNTRUSTED, /* the certificate is not accepted */
     HTTP_TIMEOUT,   /* timeout_s, or nothing came for stall_s */
-    HTTP_CUT,       /* the connection ended before the answer did */
+    HTTP_CUT,       /* the connection ended before the answer did, or what came is no HTTP */
     HTTP_STOPPED,   /* by `receive`, or `into` is full */
     HTTP_CANCELED,  /* by http_cancel_all */
 };
@@ -34,6 +34,7 @@ struct http_answer {
     enum http_end end;
     unsigned status;          /* 0: none came */
     char type[64];            /* Content-Type, cut to fit; "" if none */
+    char encoding[16];        /* Content-Encoding, likewise; none is asked for, and none is undone here */
     char why[HTTP_WHY_BYTES]; /* one line about an end other than HTTP_COMPLETE; else "" */
 };
 

@@ -4,7 +4,12 @@
 
 typedef void sse_message(void *user, const char *data, size_t n);
 
-static void take_line(const char *line, size_t n, sse_message *message, void *user) {
+static void take_line(struct sse *s, const char *line, size_t n, sse_message *message, void *user) {
+    if (!s->begun && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) {
+        line += 3;
+        n -= 3;
+    }
+    s->begun = true;
     if (n && line[n - 1] == '\r') n--;
     if (n < 5 || memcmp(line, "data:", 5)) return;
     line += 5;
@@ -22,12 +27,12 @@ bool sse_feed(struct sse *s, const char *data, size_t n, sse_message *message, v
     if (s->pending.len && (newline = memchr(data, '\n', n))) {
         buf_append(&s->pending, data, (size_t)(newline - data));
         if (!buf_ok(&s->pending)) return false;
-        take_line(s->pending.data, s->pending.len, message, user);
+        take_line(s, s->pending.data, s->pending.len, message, user);
         s->pending.len = 0;
         data = newline + 1;
     }
     while (!s->pending.len && (newline = memchr(data, '\n', (size_t)(end - data)))) {
-        take_line(data, (size_t)(newline - data), message, user);
+        take_line(s, data, (size_t)(newline - data), message, user);
         data = newline + 1;
     }
     if (data < end) buf_append(&s->pending, data, (size_t)(end - data));

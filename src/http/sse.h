@@ -8,6 +8,7 @@
 #define SSE_LINE_MAX_BYTES ((size_t)16 << 20)
 
 struct sse {
+    bool begun; /* past the first line, which a byte order mark may be ahead of */
     struct buf
         pending; /* bytes of an unfinished line; keep its memory with buf_clear, free it with buf_free */
 };

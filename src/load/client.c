@@ -56,6 +56,7 @@ static void clear(struct stream *s) {
     s->answer = (struct answer){
         .prompt_tokens = -1, .output_tokens = -1, .cached_tokens = -1, .text = s->answer.text};
     buf_clear(&s->sse.pending);
+    s->sse.begun = false;
     s->pattern.before = s->pattern.after = 0;
     buf_clear(&s->whole);
     s->is_stream = s->finished = s->typed = false;

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define WHOLE_MAX_BYTES ((size_t)16 << 20)
 
@@ -72,7 +73,12 @@ static void take_data(void *user, const char *data, size_t n) {
 
 static void find_type(struct stream *s, const struct http_answer *a) {
     s->answer.status = a->status;
-    s->is_stream = !s->request.plain && a->status == 200 && !strncmp(a->type, "text/event-stream", 17);
+    s->is_stream = !s->request.plain && a->status == 200 && !strncasecmp(a->type, "text/event-stream", 17);
+    if (!s->request.plain && *a->encoding && strcasecmp(a->encoding, "identity") != 0) {
+        char line[80];
+        snprintf(line, sizeof line, "the answer is compressed (%s), which was not asked for", a->encoding);
+        fails(s, OUTCOME_MALFORMED, line);
+    }
     s->typed = true;
 }
 
