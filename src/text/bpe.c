@@ -125,27 +125,6 @@ static int find_order(struct bpe *b, const struct bpe_config *c) {
     return 0;
 }
 
-/* Most words of ordinary text are pieces; knowing which encode to themselves saves merging them. */
-static int find_whole(struct bpe *b, const struct bpe_config *c, uint8_t *whole) {
-    struct bpe_scratch scratch = {0};
-    struct token_buf ids = {0};
-    struct token_sink sink = {.out = &ids, .limit = SIZE_MAX};
-    int rc = 0;
-    b->whole = whole; /* all 0: words are merged */
-    for (size_t id = 0; id < c->n_vocab && !rc; id++) {
-        size_t len = c->offsets[id + 1] - c->offsets[id];
-        if (!c->is_word[id] || len == 0) continue;
-        if (!c->ignore_merges) {
-            ids.n = 0;
-            rc = bpe_encode(b, c->bytes + c->offsets[id], len, &scratch, &sink);
-        }
-        whole[id] = c->ignore_merges || (ids.n == 1 && ids.ids[0] == id);
-    }
-    bpe_scratch_free(&scratch);
-    token_buf_free(&ids);
-    return rc;
-}
-
 int bpe_init(struct bpe *b, const struct bpe_config *c, struct arena *arena, size_t *duplicate) {
     *b = (struct bpe){.bytes = c->bytes,
                       .offsets = c->offsets,
@@ -158,12 +137,12 @@ int bpe_init(struct bpe *b, const struct bpe_config *c, struct arena *arena, siz
     if (c->fallback) memcpy(b->fallback, c->fallback, sizeof b->fallback);
     b->lossless = c->chars && c->fallback;
     for (size_t i = 0; i < 256 && c->fallback; i++) b->lossless &= c->fallback[i] != BPE_NONE;
-    uint8_t *whole = arena_zalloc(arena, c->n_vocab);
-    int rc = whole ? init_pairs(b, c, arena, duplicate) : QUIRE_ENOMEM;
+    b->whole = arena_alloc(arena, c->n_vocab);
+    if (!b->whole) return QUIRE_ENOMEM;
+    memset(b->whole, c->ignore_merges ? BPE_WHOLE : BPE_UNTRIED, c->n_vocab);
+    int rc = init_pairs(b, c, arena, duplicate);
     if (!rc) rc = init_words(b, c, arena);
-    if (!rc) rc = find_order(b, c);
-    if (!rc) rc = find_whole(b, c, whole);
-    return rc;
+    return rc ? rc : find_order(b, c);
 }
 
 /* A character that has no piece. */
@@ -250,8 +229,14 @@ static int encode_short(const struct bpe *b, const uint8_t *word, size_t n_bytes
 int bpe_encode(const struct bpe *b, const uint8_t *word, size_t n, struct bpe_scratch *scratch,
                struct token_sink *sink) {
     uint32_t id = bpe_find(b, word, n);
-    if (id != BPE_NONE && b->whole[id]) return token_sink_push(sink, id);
-    return n <= SHORT_WORD ? encode_short(b, word, n, sink) : bpe_encode_long(b, word, n, scratch, sink);
+    uint8_t whole = id == BPE_NONE ? BPE_IN_PARTS : __atomic_load_n(&b->whole[id], __ATOMIC_RELAXED);
+    if (whole == BPE_WHOLE) return token_sink_push(sink, id);
+    size_t before = sink->out->n;
+    int rc = n <= SHORT_WORD ? encode_short(b, word, n, sink) : bpe_encode_long(b, word, n, scratch, sink);
+    if (rc || whole != BPE_UNTRIED) return rc;
+    bool alone = sink->out->n == before + 1 && sink->out->ids[before] == id;
+    __atomic_store_n(&b->whole[id], alone ? BPE_WHOLE : BPE_IN_PARTS, __ATOMIC_RELAXED);
+    return 0;
 }
 
 void bpe_scratch_free(struct bpe_scratch *s) {

@@ -29,10 +29,14 @@ struct bpe_word_slot {
     uint32_t id;  /* BPE_NONE = free */
 };
 
+/* Whether a piece's bytes, as a word, encode to it alone. Most words of ordinary text are pieces, and this saves
+ * merging them. Found when such a word first comes: for all pieces it takes a good part of a start. */
+enum bpe_whole { BPE_UNTRIED, BPE_WHOLE, BPE_IN_PARTS };
+
 struct bpe {
     const struct bpe_pair_slot *pairs;
     const struct bpe_word_slot *words; /* the pieces by their bytes */
-    const uint8_t *whole;              /* [n_vocab] 1 = the piece's bytes, as a word, encode to it alone */
+    uint8_t *whole;                    /* [n_vocab] enum bpe_whole; atomic, the rest is not written again */
     unsigned pair_shift, word_shift;   /* 64 - log2 of the number of slots */
     const uint8_t *bytes;              /* borrowed: the vocabulary's byte table */
     const uint32_t *offsets;
