@@ -112,58 +112,50 @@ struct hash_secret hash_secret_from_text(const char *text, size_t n) {
 
 /* ---- file contents ------------------------------------------------------------------------------------- */
 
-#define BULK_LANES 4
-
-/* Each word of a stripe goes through two accumulators by different bijections (multiply and rotate; multiply
- * and fold), so that two contents collide by chance only when both do. The lanes are independent of each
- * other, which keeps the multiplier busy. What is left and the length are closed with SipHash under a fixed
- * key. */
-struct bulk {
-    uint64_t a[BULK_LANES], b[BULK_LANES];
+/* A lane's 128 bits and 16 bytes of content meet in one multiplication to 128 bits (as in folded multiply
+ * hashes), whose factors are added to its halves: a factor of 0 does not swallow the other. */
+struct bulk_lane {
+    uint64_t lo, hi;
 };
 
-static inline uint64_t bulk_a(uint64_t a, uint64_t word) {
-    return rotl((a + word) * 0xb7e151628aed2a6bu, 29);
+static inline struct bulk_lane bulk_mix(struct bulk_lane l, const unsigned char *p) {
+    uint64_t x = l.lo ^ load_le64(p), y = l.hi + load_le64(p + 8);
+    unsigned __int128 m = (unsigned __int128)x * (y ^ 0xb7e151628aed2a6bu);
+    return (struct bulk_lane){(uint64_t)m ^ y, (uint64_t)(m >> 64) + x};
 }
 
-static inline uint64_t bulk_b(uint64_t b, uint64_t word) {
-    b = (b ^ word) * 0xa4093822299f31d1u;
-    return b ^ b >> 32;
-}
+#define BULK_LANES        4
+#define BULK_STRIPE_BYTES (16 * BULK_LANES)
 
-/* The accumulators are variables of their own, so that they stay in registers: from memory, each waits for its
- * last store, and loading a model waits for that. */
-static void bulk_stripes(struct bulk *h, const unsigned char *p, size_t n_bytes) {
-    uint64_t a0 = h->a[0], a1 = h->a[1], a2 = h->a[2], a3 = h->a[3];
-    uint64_t b0 = h->b[0], b1 = h->b[1], b2 = h->b[2], b3 = h->b[3];
-    for (const unsigned char *end = p + n_bytes; p != end; p += 8 * BULK_LANES) {
-        uint64_t w0 = load_le64(p), w1 = load_le64(p + 8), w2 = load_le64(p + 16), w3 = load_le64(p + 24);
-        a0 = bulk_a(a0, w0);
-        b0 = bulk_b(b0, w0);
-        a1 = bulk_a(a1, w1);
-        b1 = bulk_b(b1, w1);
-        a2 = bulk_a(a2, w2);
-        b2 = bulk_b(b2, w2);
-        a3 = bulk_a(a3, w3);
-        b3 = bulk_b(b3, w3);
+/* The lanes do not wait for each other, and as variables of their own they stay in registers: loading a model
+ * waits for this. */
+static void bulk_stripes(struct bulk_lane l[BULK_LANES], const unsigned char *p, size_t n_bytes) {
+    struct bulk_lane l0 = l[0], l1 = l[1], l2 = l[2], l3 = l[3];
+    for (const unsigned char *end = p + n_bytes; p != end; p += BULK_STRIPE_BYTES) {
+        l0 = bulk_mix(l0, p);
+        l1 = bulk_mix(l1, p + 16);
+        l2 = bulk_mix(l2, p + 32);
+        l3 = bulk_mix(l3, p + 48);
     }
-    *h = (struct bulk){{a0, a1, a2, a3}, {b0, b1, b2, b3}};
+    l[0] = l0;
+    l[1] = l1;
+    l[2] = l2;
+    l[3] = l3;
 }
 
+/* What is left and the length are closed with SipHash under a fixed key. */
 struct hash128 hash128_bulk(const void *data, size_t n) {
     const unsigned char *p = data;
-    const size_t n_tail = n % (8 * BULK_LANES);
-    struct bulk h;
-    for (unsigned i = 0; i < BULK_LANES; i++) {
-        h.a[i] = 0x243f6a8885a308d3u + i; /* digits of pi, as every constant here is odd digits of pi or e */
-        h.b[i] = 0x13198a2e03707344u + i;
-    }
-    bulk_stripes(&h, p, n - n_tail);
+    const size_t n_tail = n % BULK_STRIPE_BYTES;
+    struct bulk_lane l[BULK_LANES];
+    for (unsigned i = 0; i < BULK_LANES; i++) /* digits of pi, as above of e */
+        l[i] = (struct bulk_lane){0x243f6a8885a308d3u + i, 0x13198a2e03707344u + i};
+    bulk_stripes(l, p, n - n_tail);
     struct sip s;
     sip_start(&s, (struct hash_secret){0x082efa98ec4e6c89u, 0x452821e638d01377u});
     for (unsigned i = 0; i < BULK_LANES; i++) {
-        sip_add_u64(&s, h.a[i]);
-        sip_add_u64(&s, h.b[i]);
+        sip_add_u64(&s, l[i].lo);
+        sip_add_u64(&s, l[i].hi);
     }
     sip_add_u64(&s, n);
     sip_add(&s, p + (n - n_tail), n_tail);

@@ -49,15 +49,15 @@ def sip128(k0, k1, data):
 
 
 def bulk(data):
-    a = [0x243F6A8885A308D3 + i for i in range(4)]
-    b = [0x13198A2E03707344 + i for i in range(4)]
-    whole = len(data) // 32 * 32
-    for at in range(0, whole, 32):
-        for i, word in enumerate(struct.unpack_from("<4Q", data, at)):
-            a[i] = rotl((a[i] + word) * 0xB7E151628AED2A6B & M64, 29)
-            b[i] = (b[i] ^ word) * 0xA4093822299F31D1 & M64
-            b[i] ^= b[i] >> 32
-    state = b"".join(struct.pack("<QQ", x, y) for x, y in zip(a, b)) + struct.pack("<Q", len(data))
+    lanes = [(0x243F6A8885A308D3 + i, 0x13198A2E03707344 + i) for i in range(4)]
+    whole = len(data) // 64 * 64
+    for at in range(0, whole, 64):
+        for i, (lo, hi) in enumerate(lanes):
+            first, second = struct.unpack_from("<QQ", data, at + 16 * i)
+            x, y = lo ^ first, (hi + second) & M64
+            product = x * (y ^ 0xB7E151628AED2A6B)
+            lanes[i] = (product & M64) ^ y, ((product >> 64) + x) & M64
+    state = b"".join(struct.pack("<QQ", *lane) for lane in lanes) + struct.pack("<Q", len(data))
     return sip128(0x082EFA98EC4E6C89, 0x452821E638D01377, state + data[whole:])
 
 
@@ -98,7 +98,7 @@ def keys():
     put("block-16", block_key(secret, root, list(range(100, 116))))
     put("block-3", block_key(secret, root, [1, 0xFFFFFFFF, 0]))
     put("block-0", block_key(secret, root, []))
-    for n in (0, 1, 31, 32, 33, 1000):
+    for n in (0, 1, 31, 32, 33, 63, 64, 65, 1000):
         put(f"bulk-{n}", bulk(bytes((i * 7 + i // 256) & 255 for i in range(n))))
     put("text", sip128(0x6572697571202D20, 0x7465726365732073, b"shared secret"))
     return "\n".join(rows) + "\n"
