@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-KINDS = ("servers", "versus", "growth")  # "kind" of a record; servers if it has none
+KINDS = ("servers", "versus", "growth", "loads")  # "kind" of a record; servers if it has none
 
 
 def table(record):
@@ -65,6 +65,22 @@ def growth_table(record):
     return "\n".join(lines)
 
 
+def loads_table(record):
+    lines = [f"{record['cpu']}, {record['cores']} cores ({', '.join(record['isa'])}), {record['threads']} threads; {record['date']}, "
+             f"{record['version']}, {record['rounds']} rounds."]
+    lines += [f"Reading 2 GB from memory in that run: {record['read_gb_s']:.0f} GB/s."] if record["read_gb_s"] else []
+    lines += ["", "| model | file, MB | engine | ready, s | first token, s, median [range] | of it the prompt | peak, MiB | anonymous | "
+              "of files |", "|---" * 9 + "|"]
+    for model in record["models"]:
+        for name, row in model["engines"].items():
+            low, high = row["first_token_range_s"]
+            cells = [f"{row[key]:.2f}" if key in row else "" for key in ("ready_s", "prompt_s")]
+            memory = [f"{row[key]:.0f}" if key in row else "" for key in ("peak", "anon", "file")]
+            lines.append(f"| {model['model']} | {model['file_bytes'] / 1e6:.0f} | {name} | {cells[0]} | {row['first_token_s']:.2f} "
+                         f"[{low:.2f}–{high:.2f}] | {cells[1]} | " + " | ".join(memory) + " |")
+    return "\n".join(lines)
+
+
 def put(page, name, tables):
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n" + "\n\n".join(tables) + f"\n{end}", page, flags=re.S)
@@ -73,7 +89,7 @@ def put(page, name, tables):
 def main():
     records = [json.loads(path.read_text()) for path in sorted((ROOT / "bench" / "results").glob("*.json"))]
     old = new = PAGE.read_text()
-    for name, maker in zip(KINDS, (table, versus_table, growth_table)):
+    for name, maker in zip(KINDS, (table, versus_table, growth_table, loads_table)):
         new = put(new, name, [maker(record) for record in records if record.get("kind", "servers") == name])
     if "--check" in sys.argv:
         return 0 if new == old else "docs/benchmarks.md is not what scripts/bench_docs.py makes of bench/results"

@@ -1,5 +1,4 @@
 /* The engine's contract: open a model, submit token sequences, read tokens back, cancel, look at the figures.
- *
  * Text, JSON and sockets are the caller's. One engine thread owns all sequences and KV memory; the functions
  * here may be called from any thread, but one stream belongs to one thread at a time. What is checked is
  * checked in quire_submit: after it returns 0 the request can fail only by name, through its last event.
@@ -74,8 +73,9 @@ struct quire_config {
     const char *cache_secret; /* shared secret of the KV block keys; NULL = random per process */
     struct log *log;          /* may be NULL */
     const struct quire_step_reader *step_reader; /* <quire/step.h>; must outlive the engine; NULL = none */
-    void (*progress)(void *ctx, const char *phase, double done); /* while opening; may be NULL */
-    void *progress_ctx;
+    bool (*progress)(void *ctx, const char *phase, double done); /* while opening; may be NULL. false: stop */
+    int (*await_tokens)(void *ctx, struct error *err); /* or NULL: weights are loaded, tokens are read next */
+    void *open_ctx;
 };
 
 /* One row of the memory plan, printed before the port opens. */

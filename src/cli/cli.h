@@ -31,6 +31,9 @@ int cmd_tune(int argc, char **argv);
 /* Prints "quire COMMAND: message" and returns the exit code for it. */
 int cli_fail(const char *command, const struct error *err);
 
+#define CLI_LOG_LEVELS "debug|info|warning|error"
+enum log_level cli_log_level(const char *name); /* one of them */
+
 /* Handles --help, --help-markdown; parses. Returns -1 to go on, else the exit code. usage: "MODEL [options]".
  */
 int cli_options(const char *command, const char *usage, const char *about, const struct option *table,

@@ -10,6 +10,7 @@
 struct run_options {
     struct talk_options talk;
     bool raw;
+    const char *log_level;
 };
 
 static int read_prompt(struct buf *out, struct error *err) {
@@ -48,7 +49,7 @@ static int answer(const struct run_options *o, struct loaded_model *m, const cha
 
 int cmd_run(int argc, char **argv) {
     struct run_options o = {0};
-    struct option table[TALK_OPTION_ROWS + ENGINE_OPTION_ROWS + 2] = {0};
+    struct option table[TALK_OPTION_ROWS + ENGINE_OPTION_ROWS + 3] = {0};
     size_t n = talk_option_rows(table, false);
     table[n++] = (struct option){"raw",
                                  OPTION_BOOL,
@@ -61,6 +62,17 @@ int cmd_run(int argc, char **argv) {
                                  NULL,
                                  NULL,
                                  "Continue the text itself, without the chat template."};
+    table[n++] = (struct option){"log-level",
+                                 OPTION_CHOICE,
+                                 offsetof(struct run_options, log_level),
+                                 "Machine",
+                                 "LEVEL",
+                                 "warning",
+                                 0,
+                                 0,
+                                 CLI_LOG_LEVELS,
+                                 NULL,
+                                 "What is written to standard error; debug says what a start takes."};
     engine_option_rows(table + n, offsetof(struct run_options, talk.engine));
     struct options_state *state = NULL;
     int n_args = 0;
@@ -72,6 +84,7 @@ int cmd_run(int argc, char **argv) {
     struct loaded_model m = {0};
     struct log log = {stderr, LOG_WARN};
     o.talk.engine.max_num_seqs = 1;
+    log.level = cli_log_level(o.log_level);
     if (n_args < 1 || n_args > 2) error_set(&err, QUIRE_EINVAL, "usage: quire run MODEL [PROMPT]");
     if (!err.code) talk_options_check(&o.talk, state, false, &err);
     if (!err.code && n_args == 2 && strcmp(argv[2], "-"))

@@ -62,8 +62,8 @@ static const struct option own_rows[] = {
     {"loops", OPTION_INT, AT(loops), "Server", "N", "1", 1, 64, NULL, NULL, "Threads that own connections."},
     {"renderer-num-workers", OPTION_INT, AT(workers), "Server", "N", "2", 1, 64, NULL, NULL,
      "Threads that read requests, render templates and tokenize."},
-    {"log-level", OPTION_CHOICE, AT(log_level), "Server", "LEVEL", "info", 0, 0, "debug|info|warning|error",
-     NULL, "What is written to standard error."},
+    {"log-level", OPTION_CHOICE, AT(log_level), "Server", "LEVEL", "info", 0, 0, CLI_LOG_LEVELS, NULL,
+     "What is written to standard error."},
     {"access-log", OPTION_BOOL, AT(access_log), "Server", NULL, "true", 0, 0, NULL, NULL,
      "One line for each request: times, tokens, reason; never its text."},
     {"prompt-statistics", OPTION_BOOL, AT(prompt_statistics), "Server", NULL, "false", 0, 0, NULL, NULL,
@@ -206,13 +206,6 @@ static void print_ready(const struct serve_options *o, const char *name, unsigne
 
 /* ---- run ---- */
 
-static enum log_level level_of(const char *name) {
-    return !strcmp(name, "debug")     ? LOG_DEBUG
-           : !strcmp(name, "info")    ? LOG_INFO
-           : !strcmp(name, "warning") ? LOG_WARN
-                                      : LOG_ERROR;
-}
-
 /* Blocks the two signals in this thread and those it will start, so that sigwait gets them. */
 static void block_signals(sigset_t *set) {
     sigemptyset(set);
@@ -322,7 +315,7 @@ int cmd_serve(int argc, char **argv) {
         argc, argv, &n_args, &o, &state);
     if (rc >= 0) return rc;
     const char *argument = n_args ? argv[1] : o.model;
-    struct log log = {stderr, level_of(o.log_level)};
+    struct log log = {stderr, cli_log_level(o.log_level)};
     sigset_t signals;
     if (n_args > 1 || (n_args && o.model)) {
         error_set(&err, QUIRE_EINVAL, "one model can be served, but \"%s\" was given too",

@@ -48,6 +48,13 @@ int cli_fail(const char *command, const struct error *err) {
                : EXIT_FAILED;
 }
 
+enum log_level cli_log_level(const char *name) {
+    return !strcmp(name, "debug")     ? LOG_DEBUG
+           : !strcmp(name, "info")    ? LOG_INFO
+           : !strcmp(name, "warning") ? LOG_WARN
+                                      : LOG_ERROR;
+}
+
 int cli_refuse_server_options(const struct options_state *given, struct error *err) {
     static const char *const names[] = {"model", "ca-cert", "insecure"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

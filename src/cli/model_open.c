@@ -1,14 +1,18 @@
 /* From a model argument to an open engine and the text side that serves it. */
 #include "cli/cli.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/thread.h"
 #include "weights/weights.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,23 +235,6 @@ static int open_template(struct loaded_model *m, const char *file, struct log *l
 
 /* ---- engine ---- */
 
-/* While a model loads, signals are blocked (cmd_serve waits for them later): one that is pending ends the
- * load. */
-static void show_progress(void *ctx, const char *phase, double done) {
-    const char **shown = ctx; /* the phase that a log has a line of */
-    sigset_t pending;
-    if (!sigpending(&pending) && (sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT))) {
-        fprintf(stderr, "\rquire: interrupted while loading\n");
-        _exit(128 + (sigismember(&pending, SIGINT) ? SIGINT : SIGTERM));
-    }
-    if (!isatty(2)) {
-        if (!*shown || strcmp(*shown, phase)) fprintf(stderr, "%s\n", phase);
-        *shown = phase;
-        return;
-    }
-    fprintf(stderr, "\r%s %3.0f %%%s", phase, done * 100, done >= 1 ? "\r\033[K" : "");
-}
-
 static enum quire_dtype dtype_of(const char *name) {
     if (!strcmp(name, "float16") || !strcmp(name, "half")) return QUIRE_FLOAT16;
     if (!strncmp(name, "float", 5)) return QUIRE_FLOAT32;
@@ -295,47 +282,124 @@ void engine_config_of(const struct engine_options *o, const struct weights *w, s
                                .cpu_limit = o->cpu};
 }
 
-static int open_engine(struct loaded_model *m, const struct engine_options *o, struct log *log,
-                       struct error *err) {
-    const char *shown = NULL;
+/* ---- opening ---- */
+
+/* The text side, made while the weights load. */
+struct text_side {
+    struct loaded_model *m;
+    const struct engine_options *o;
+    struct log *log;
+    struct quire_config *config; /* gets what the engine needs of it */
+    pthread_t thread;
+    bool joined;
+    _Atomic bool failed;
+    int rc;
+    struct error err;
+    uint64_t tokenizer_us, rest_us;
+    const char *shown; /* the phase that a log has a line of */
+};
+
+static int open_text(struct text_side *t) {
+    struct loaded_model *m = t->m;
+    const struct engine_options *o = t->o;
+    uint64_t start_us = clock_us();
+    int rc = o->tokenizer
+                 ? tokenizer_file_open("--tokenizer", o->tokenizer, m->weights, &m->tokenizer, &t->err)
+                 : loaded_model_tokenizer(m, o->tokenizer_pre, &t->err);
+    t->tokenizer_us = clock_us() - start_us;
+    if (!rc) rc = find_stop_tokens(m, o, t->log, &t->err);
+    if (!rc) rc = open_template(m, o->chat_template, t->log, &t->err);
+    if (rc) return rc;
+    tokenizer_byte_table(m->tokenizer, &m->token_bytes.bytes, &m->token_bytes.offsets);
+    m->token_bytes.n_vocab = tokenizer_n_vocab(m->tokenizer);
+    m->bos = spelling(m->tokenizer, tokenizer_bos(m->tokenizer));
+    m->eos = spelling(m->tokenizer, tokenizer_eos(m->tokenizer));
+    m->text = (struct model_text){m->tokenizer,
+                                  m->chat_template,
+                                  m->bos,
+                                  m->eos,
+                                  weights_folder(m->weights) ? &m->sampling : NULL,
+                                  weights_raw_scores(m->weights)};
+    t->rest_us = clock_us() - start_us - t->tokenizer_us;
+    return 0;
+}
+
+static void *text_main(void *arg) {
+    struct text_side *t = arg;
+    t->rc = open_text(t);
+    atomic_store(&t->failed, t->rc != 0);
+    return NULL;
+}
+
+static void text_join(struct text_side *t) {
+    if (!t->joined) pthread_join(t->thread, NULL);
+    t->joined = true;
+}
+
+static int await_text(void *ctx, struct error *err) {
+    struct text_side *t = ctx;
+    text_join(t);
+    malloc_trim(0); /* what reading the tokenizer has left */
+    if (t->rc) return error_set(err, t->rc, "%s", t->err.text);
+    log_write(t->log, LOG_DEBUG,
+              "start: tokenizer %.0f ms, chat template and tables %.0f ms, beside the weights",
+              (double)t->tokenizer_us / 1e3, (double)t->rest_us / 1e3);
+    t->config->token_bytes = &t->m->token_bytes;
+    t->config->stop_tokens = t->m->stop_tokens;
+    t->config->n_stop_tokens = t->m->n_stop_tokens;
+    return 0;
+}
+
+/* While a model loads, signals are blocked (cmd_serve waits for them later): one that is pending ends the
+ * load. */
+static bool show_progress(void *ctx, const char *phase, double done) {
+    struct text_side *t = ctx;
+    sigset_t pending;
+    if (!sigpending(&pending) && (sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT))) {
+        fprintf(stderr, "\rquire: interrupted while loading\n");
+        _exit(128 + (sigismember(&pending, SIGINT) ? SIGINT : SIGTERM));
+    }
+    if (!isatty(2)) {
+        if (!t->shown || strcmp(t->shown, phase)) fprintf(stderr, "%s\n", phase);
+        t->shown = phase;
+    } else {
+        fprintf(stderr, "\r%s %3.0f %%%s", phase, done * 100, done >= 1 ? "\r\033[K" : "");
+    }
+    return !atomic_load(&t->failed); /* then the rest is not waited for */
+}
+
+static int open_parts(struct loaded_model *m, const struct engine_options *o, struct log *log,
+                      struct error *err) {
     struct quire_config c;
+    struct text_side t = {.m = m, .o = o, .log = log, .config = &c};
     engine_config_of(o, m->weights, &c);
-    c.token_bytes = &m->token_bytes;
-    c.stop_tokens = m->stop_tokens;
-    c.n_stop_tokens = m->n_stop_tokens;
     c.log = log;
     c.step_reader = o->step_reader;
+    c.await_tokens = await_text;
     c.progress = show_progress;
-    c.progress_ctx = &shown;
-    malloc_trim(0); /* what reading the tokenizer has left */
-    return quire_open(&c, &m->engine, err);
+    c.open_ctx = &t;
+    int status = thread_start(&t.thread, "quire-text", 0, text_main, &t);
+    if (status)
+        return error_set(err, QUIRE_EIO, "cannot start the thread that reads the tokenizer: %s",
+                         strerror(status));
+    int rc = quire_open(&c, &m->engine, err);
+    text_join(&t);
+    if (!t.rc) return rc;
+    *err = t.err; /* whatever else there is to say */
+    return t.rc;
 }
 
 int loaded_model_open(const char *argument, const struct engine_options *o, struct log *log,
                       struct loaded_model *out, struct error *err) {
+    uint64_t start_us = clock_us();
     *out = (struct loaded_model){0};
     int rc = model_find(argument, &out->path, err);
     if (!rc) rc = weights_open(out->path, &out->weights, err);
-    if (!rc)
-        rc = o->tokenizer
-                 ? tokenizer_file_open("--tokenizer", o->tokenizer, out->weights, &out->tokenizer, err)
-                 : loaded_model_tokenizer(out, o->tokenizer_pre, err);
-    if (!rc) rc = find_stop_tokens(out, o, log, err);
-    if (!rc) rc = open_template(out, o->chat_template, log, err);
     if (!rc) {
-        tokenizer_byte_table(out->tokenizer, &out->token_bytes.bytes, &out->token_bytes.offsets);
-        out->token_bytes.n_vocab = tokenizer_n_vocab(out->tokenizer);
-        out->bos = spelling(out->tokenizer, tokenizer_bos(out->tokenizer));
-        out->eos = spelling(out->tokenizer, tokenizer_eos(out->tokenizer));
-        out->text = (struct model_text){out->tokenizer,
-                                        out->chat_template,
-                                        out->bos,
-                                        out->eos,
-                                        weights_folder(out->weights) ? &out->sampling : NULL,
-                                        weights_raw_scores(out->weights)};
+        log_write(log, LOG_DEBUG, "start: model file %.0f ms", (double)(clock_us() - start_us) / 1e3);
         for (size_t i = 0; i < weights_n_notices(out->weights); i++)
             log_write(log, LOG_WARN, "%s", weights_notice(out->weights, i));
-        rc = open_engine(out, o, log, err);
+        rc = open_parts(out, o, log, err);
     }
     if (rc)
         loaded_model_close(out);

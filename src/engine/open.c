@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #define POPULATE_BYTES (32u << 20) /* at a time: a stop takes effect in between */
+#define GIVE_WAY_MS    50 /* most that a part waits for steps: 640 MB/s are far more than tokens fill */
 
 /* ---- KV memory ------------------------------------------------------------------------------------------
  */
@@ -21,9 +23,21 @@ static size_t part_pages(const struct quire_engine *e) {
     return size_max(1, POPULATE_BYTES / e->plan.page_bytes);
 }
 
+/* Steps are under way, and nobody waits to be admitted, as one without memory does. */
+static bool is_busy(struct quire_engine *e) {
+    return !atomic_load(&e->asleep) && !atomic_load_explicit(&e->stats.waiting, memory_order_relaxed);
+}
+
+/* Zeroing pages takes memory bandwidth and, however nice, a share of a core that a whole step waits for. */
+static void give_way(struct quire_engine *e) {
+    for (int ms = 0; ms < GIVE_WAY_MS && is_busy(e) && !atomic_load(&e->stopping); ms++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
 static int populate(struct quire_engine *e, size_t end, struct error *err) {
     for (size_t first = atomic_load(&e->n_resident); first < end && !atomic_load(&e->stopping);) {
         size_t n = size_min(part_pages(e), end - first);
+        give_way(e);
         int rc = e->backend->ops->kv_populate(e->backend, e->kv, first, n, err);
         if (rc) return rc;
         first += n;
@@ -47,7 +61,7 @@ static void populate_part(void *ctx, size_t item) {
     if (rc) first_error_note(&f->failure, rc, &err);
 }
 
-/* What has to be there before anything runs, on all compute threads. */
+/* What the first step may fill, on all compute threads. */
 static int populate_first(struct quire_engine *e, struct error *err) {
     struct first_pages f = {.e = e, .failure = {.err = err}};
     e->backend->ops->host_run(e->backend, size_div_up(e->plan.first_pages, part_pages(e)), populate_part, &f);
@@ -182,25 +196,44 @@ static int start_threads(struct quire_engine *e, struct error *err) {
 /* ---- open and shut down ---------------------------------------------------------------------------------
  */
 
-static void progress(const struct quire_config *c, const char *phase, double done) {
-    if (c->progress) c->progress(c->progress_ctx, phase, done);
+static bool progress(const struct quire_config *c, const char *phase, double done) {
+    return !c->progress || c->progress(c->open_ctx, phase, done);
 }
 
-static void load_progress(void *ctx, double done) {
-    progress(ctx, "loading weights", done);
+static bool load_progress(void *ctx, double done) {
+    return progress(ctx, "loading weights", done);
+}
+
+/* What opening has taken, for those who ask why a start is slow. */
+static void log_start(struct quire_engine *e, const struct quire_config *c, const uint64_t at_us[5]) {
+    double ms[4];
+    for (size_t i = 0; i < 4; i++) ms[i] = (double)(at_us[i + 1] - at_us[i]) / 1e3;
+    log_write(e->log, LOG_DEBUG,
+              "start: plan and threads %.0f ms, weights %.0f ms (%.0f MB at %.2f GB/s), waiting for the "
+              "tokenizer, pool and buffers %.0f ms, first KV pages %.0f ms",
+              ms[0], ms[1], (double)weights_tensor_bytes(c->weights) / 1e6,
+              (double)weights_tensor_bytes(c->weights) / 1e6 / ms[1], ms[2], ms[3]);
 }
 
 static int open_parts(struct quire_engine *e, const struct quire_config *c, struct error *err) {
+    uint64_t at_us[5] = {clock_us()};
     int rc = plan_engine(e, c, NULL, err);
     if (rc) return rc;
+    at_us[1] = clock_us();
     struct model_options o = e->plan.model;
     o.progress = load_progress;
     o.progress_ctx = (void *)(uintptr_t)c;
     if ((rc = model_load(c->weights, &e->spec, e->backend, &o, &e->model, err))) return rc;
+    at_us[2] = clock_us();
+    if (c->await_tokens && (rc = c->await_tokens(c->open_ctx, err))) return rc;
     if ((rc = create_parts(e, c, err))) return rc;
-    progress(c, "reserving KV memory", 0);
+    at_us[3] = clock_us();
+    if (!progress(c, "reserving KV memory", 0))
+        return error_set(err, QUIRE_ECANCELED, "opening was given up");
     if ((rc = populate_first(e, err))) return rc;
     progress(c, "reserving KV memory", 1);
+    at_us[4] = clock_us();
+    log_start(e, c, at_us);
     fill_info(e, c);
     atomic_store(&e->beat_us, clock_us());
     return start_threads(e, err);

@@ -16,6 +16,7 @@
 #define SCORE_ROWS   512u
 #define LOGIT_ROWS   64u
 #define LOGITS_BYTES (16u << 20)
+#define FIRST_TOKENS 512u /* whose KV is there when the engine is ready: of a short prompt */
 
 /* What the process takes besides the other rows: its program and libraries, stacks, connections, small
  * allocations and their fragmentation; and of each token its spelling, its merge, and the indices of both. It
@@ -352,7 +353,8 @@ static int plan_memory(struct quire_engine *e, const struct quire_config *c, con
     limit_chunk(e);
     n->buffers = buffer_bytes(e, p->n_pages);
     if (!n->buffers) return error_set(err, QUIRE_ELIMIT, "these limits need more memory than there can be");
-    p->first_pages = size_min(p->n_pages, kv_peak_blocks(&e->cache, p->max_model_len) + 1);
+    p->first_pages =
+        size_min(p->n_pages, kv_peak_blocks(&e->cache, size_min(p->chunk_tokens, FIRST_TOKENS)) + 1);
     fill_rows(e, c);
     size_t fit = plan_longest(e, p->n_pages);
     if (fit < p->max_model_len && p->reserve_tokens)

@@ -185,6 +185,17 @@ static int load_tensor(struct loader *l, const struct tensor *t) {
     return rc;
 }
 
+#define VECTOR_ALIGN 64 /* at most, of each */
+
+static int reserve_weights(struct loader *l) {
+    uint64_t bytes;
+    size_t n;
+    int rc = model_weights_bytes(l->w, &l->m->spec, l->m->b, l->o, &bytes, l->err);
+    if (!rc && size_from_u64(bytes, &n) && size_add(n, weights_n_tensors(l->w) * VECTOR_ALIGN, &n))
+        l->m->b->ops->weights_reserve(l->m->b, n);
+    return rc;
+}
+
 static int load_tensors(struct loader *l) {
     uint64_t done = 0, total = weights_tensor_bytes(l->w);
     for (size_t i = 0; i < weights_n_tensors(l->w); i++) {
@@ -195,7 +206,8 @@ static int load_tensors(struct loader *l) {
         int rc = skip ? 0 : load_tensor(l, t);
         if (rc) return rc;
         done += tensor_stored_bytes(t);
-        if (l->o->progress) l->o->progress(l->o->progress_ctx, (double)done / (double)total);
+        if (l->o->progress && !l->o->progress(l->o->progress_ctx, (double)done / (double)total))
+            return error_set(l->err, QUIRE_ECANCELED, "loading was given up");
     }
     return 0;
 }
@@ -300,6 +312,7 @@ int model_load(const struct weights *w, const struct model_spec *spec, struct ba
         m->panels[p] = new_buffer(&l, model_panel_bytes(spec, &plan, p));
         if (!m->panels[p]) rc = QUIRE_ENOMEM;
     }
+    if (!rc) rc = reserve_weights(&l);
     if (!rc) rc = load_tensors(&l);
     for (size_t i = 0; i < spec->n_ropes && !rc; i++) rc = load_rope(&l, &plan, i);
     if (!rc) rc = identify(&l);

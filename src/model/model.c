@@ -174,13 +174,10 @@ static uint64_t weight_bytes(const struct model_spec *s, struct backend *b, cons
     return total * tensor_rule_each(rule, s);
 }
 
-int model_memory_plan(const struct weights *w, const struct model_spec *spec, struct backend *b,
-                      const struct model_options *o, struct model_memory *out, struct error *err) {
-    struct plan plan;
-    int rc = model_plan(spec, b, o, &plan, err);
-    if (rc) return rc;
+int model_weights_bytes(const struct weights *w, const struct model_spec *spec, struct backend *b,
+                        const struct model_options *o, uint64_t *total, struct error *err) {
     const struct model_family *family = model_family(spec->family, strlen(spec->family));
-    *out = (struct model_memory){0};
+    *total = 0;
     for (size_t i = 0; i < weights_n_tensors(w); i++) {
         const struct tensor *t = weights_tensor_at(w, i);
         size_t layer;
@@ -188,8 +185,18 @@ int model_memory_plan(const struct weights *w, const struct model_spec *spec, st
         const struct tensor_rule *rule = model_tensor_rule(family, spec, t->name, &layer);
         uint64_t bytes = weight_bytes(spec, b, rule, t, o->dtype, err);
         if (!bytes) return err ? err->code : QUIRE_EUNSUPPORTED;
-        if (rule->weight < W_ROPE_FREQS && !model_skips(o, rule->weight)) out->weights_bytes += bytes;
+        if (rule->weight < W_ROPE_FREQS && !model_skips(o, rule->weight)) *total += bytes;
     }
+    return 0;
+}
+
+int model_memory_plan(const struct weights *w, const struct model_spec *spec, struct backend *b,
+                      const struct model_options *o, struct model_memory *out, struct error *err) {
+    struct plan plan;
+    int rc = model_plan(spec, b, o, &plan, err);
+    if (rc) return rc;
+    *out = (struct model_memory){0};
+    if ((rc = model_weights_bytes(w, spec, b, o, &out->weights_bytes, err))) return rc;
     for (enum panel p = 0; p < PANEL_END; p++) {
         size_t bytes = model_panel_bytes(spec, &plan, p);
         if (bytes == SIZE_MAX || out->activation_bytes > UINT64_MAX / 2 - bytes)

@@ -28,7 +28,7 @@ struct model_options {
     enum model_pooling pooling; /* not NONE: the model makes vectors, not logits, and the two are 0; the only
                                    use of an encoder */
     size_t max_pool_rows;       /* sequences that are gathered at a time */
-    void (*progress)(void *ctx, double done); /* while loading; may be NULL */
+    bool (*progress)(void *ctx, double done); /* while loading; may be NULL. false: QUIRE_ECANCELED */
     void *progress_ctx;
 };
 

@@ -60,6 +60,9 @@ struct plan {
 };
 int model_plan(const struct model_spec *s, const struct backend *b, const struct model_options *o,
                struct plan *out, struct error *err);
+/* What the weights of w take on the device, by matrix_bytes. */
+int model_weights_bytes(const struct weights *w, const struct model_spec *spec, struct backend *b,
+                        const struct model_options *o, uint64_t *total, struct error *err);
 /* Whether a weight is of no use: that of logits where there are none. */
 bool model_skips(const struct model_options *o, enum model_weight w);
 /* SIZE_MAX when it does not fit. */

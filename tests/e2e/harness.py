@@ -306,6 +306,11 @@ class Server:
         with open(f"/proc/{self.process.pid}/statm") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
+    def peak_bytes(self):
+        """The most that was resident at one time, pages of files included."""
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return int(re.search(r"^VmHWM:\s+(\d+) kB$", f.read(), re.M).group(1)) * 1024
+
     def healthy(self):
         assert self.process.poll() is None, f"ended with {self.process.returncode}\n{self.stderr()[-6000:]}"
         assert self.get("/health").status == 200

@@ -229,6 +229,18 @@ def test_resident_memory_is_as_planned(default_model):
         assert plan["activations"] + plan["buffers"] + plan["rest"] <= 128 * MIB
 
 
+def test_loading_holds_no_second_copy(default_model):
+    """The most that was resident until the port opened, pages of files included: what is planned without the weights, and the
+    weights once."""
+    if SANITIZED:
+        pytest.skip("a sanitizer takes memory of its own")
+    with Server(default_model, "--kv-cache-memory-bytes", "2Mi", "--max-num-seqs", "4", timeout=120) as server:
+        peak = server.peak_bytes()
+        plan = plan_of(server.stderr())
+        assert plan["weights"] < peak <= plan["total"] * 1.02, (peak / MIB, plan["total"] / MIB)
+        assert peak + plan["weights"] > plan["total"] * 1.02, plan  # so that a second copy would be seen
+
+
 def test_memory_is_steady(tiny_model):
     """2,000 requests of all kinds: resident memory after the first few hundred stays where it is."""
     with Server(tiny_model, "--kv-cache-memory-bytes", "8Mi", "--no-access-log") as server:

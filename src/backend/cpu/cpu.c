@@ -65,6 +65,34 @@ size_t backend_cpu_scratch_bytes(const struct backend_cpu_options *o) {
 
 /* ---- memory ---- */
 
+struct populate_job {
+    char *p;
+    size_t bytes;
+    _Atomic bool failed;
+    pool_fn *fn;
+    void *ctx;
+};
+
+static void populate_item(void *ctx, size_t item, size_t thread) {
+    struct populate_job *j = ctx;
+    size_t first = item * MEMORY_HUGE_BYTES, n = size_min(MEMORY_HUGE_BYTES, j->bytes - first);
+    if (memory_populate(j->p + first, n)) atomic_store(&j->failed, true);
+}
+
+/* Where memory is not to be had, what would write to it is left out. */
+static void populated_item(void *ctx, size_t item, size_t thread) {
+    struct populate_job *j = ctx;
+    if (!atomic_load_explicit(&j->failed, memory_order_relaxed)) j->fn(j->ctx, item, thread);
+}
+
+int cpu_populate_run(struct cpu_backend *c, char *p, size_t bytes, size_t n_items, pool_fn *fn, void *ctx) {
+    struct populate_job j = {.p = p, .fn = fn, .ctx = ctx};
+    if (bytes && !size_align_up(bytes, MEMORY_PAGE_BYTES, &j.bytes)) return QUIRE_ENOMEM;
+    pool_run_after(c->pool, size_div_up(j.bytes, MEMORY_HUGE_BYTES), populate_item, n_items, populated_item,
+                   &j);
+    return atomic_load(&j.failed) ? QUIRE_ENOMEM : 0;
+}
+
 static void cpu_buffer_free(struct backend *b, struct backend_buffer *buf) {
     if (!buf) return;
     if (buf->block.slab)
@@ -83,11 +111,8 @@ static struct backend_buffer *cpu_buffer_alloc(struct backend *b, size_t bytes) 
         buf->data = buf->block.data;
         if (buf->data) return buf;
     } else {
-        size_t span;
         buf->data = memory_map(buf->bytes, false);
-        if (buf->data && size_align_up(buf->bytes, MEMORY_PAGE_BYTES, &span) &&
-            !memory_populate(buf->data, span))
-            return buf;
+        if (buf->data && !cpu_populate_run(cpu_of(b), buf->data, buf->bytes, 0, NULL, NULL)) return buf;
     }
     cpu_buffer_free(b, buf);
     return NULL;
@@ -142,6 +167,7 @@ static void cpu_close(struct backend *b) {
     if (!b) return;
     struct cpu_backend *c = cpu_of(b);
     pool_close(c->pool);
+    memory_slabs_free(&c->slabs);
     memory_unmap(c->scratch, c->at.total_bytes);
     free(c);
 }
@@ -156,6 +182,7 @@ static const struct backend_ops CPU_OPS = {
     .host_run = cpu_host_run,
     .read_rows = cpu_read_rows,
     .matrix_bytes = cpu_matrix_bytes,
+    .weights_reserve = cpu_weights_reserve,
     .matrix_load = cpu_matrix_load,
     .matrix_free = cpu_matrix_free,
     .kv_page_bytes = cpu_kv_page_bytes,
@@ -211,16 +238,13 @@ int backend_cpu_open(const struct backend_cpu_options *o, struct backend **out, 
     describe_numerics(c);
     c->base = (struct backend){
         .ops = &CPU_OPS, .name = "cpu", .path = k->name, .n_threads = n_threads, .max_rows = o->max_rows};
-    int rc = 0;
-    size_t span;
     *out = &c->base;
     if (o->sizes_only) return 0;
-    c->scratch = memory_map(c->at.total_bytes, false);
-    if (!c->scratch || !size_align_up(c->at.total_bytes, MEMORY_PAGE_BYTES, &span) ||
-        memory_populate(c->scratch, span))
+    int rc = pool_open(n_threads, &c->pool, err);
+    if (!rc) c->scratch = memory_map(c->at.total_bytes, false);
+    if (!rc && (!c->scratch || cpu_populate_run(c, c->scratch, c->at.total_bytes, 0, NULL, NULL)))
         rc = error_set(err, QUIRE_ENOMEM, "compute device: no memory for %zu bytes of scratch",
                        c->at.total_bytes);
-    if (!rc) rc = pool_open(n_threads, &c->pool, err);
     if (rc) {
         cpu_close(&c->base);
         *out = NULL;

@@ -80,7 +80,12 @@ size_t experts_bytes(const struct backend_cpu_options *o);
 /* Query vectors that one job aims at: enough to reuse a partition's K and V from the nearest cache. */
 #define ATTN_TILE_QUERIES 64
 
+/* cpu.c: makes [p, p + bytes) resident on all threads, then calls fn(ctx, item) as pool_run does, with
+ * threads that are done with the one going on to the other. p is page-aligned. QUIRE_ENOMEM. */
+int cpu_populate_run(struct cpu_backend *c, char *p, size_t bytes, size_t n_items, pool_fn *fn, void *ctx);
+
 /* matrix.c */
+void cpu_weights_reserve(struct backend *b, size_t bytes);
 size_t cpu_matrix_bytes(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,
                         struct error *err);
 int cpu_matrix_load(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,

@@ -53,19 +53,27 @@ size_t cpu_matrix_bytes(struct backend *b, const struct backend_tensor *t, enum 
     return describe(cpu_of(b), t, dtype, &m, &bytes, err) ? 0 : memory_slab_bytes(bytes);
 }
 
+/* Rows are read so many bytes at a time: enough that a call costs nothing beside its bytes, few enough that
+ * they are still in the cache of the core that packs them. */
+#define READ_BYTES ((size_t)64 << 10)
+
+/* And so much memory is made resident beyond a matrix, so that all threads have some of it to clear. */
+#define AHEAD_BYTES ((size_t)16 << 20)
+
 struct pack_job {
     const struct kern_matrix *m;
     char *panels;
-    size_t panel_bytes;
+    size_t panel_bytes, n_panels;
     const struct backend_tensor *t;
-    char *rows; /* [n_threads] of a panel's rows, when they are to be read */
+    size_t part_panels; /* read and packed at a time, the same on every machine: readers hash what comes */
+    char *rows;         /* [n_threads] of a part's rows, when they are to be read */
     struct first_error failure;
 };
 
-/* The rows of a panel in memory; NULL when they could not be read, now or by another thread. */
-static const void *panel_rows(struct pack_job *j, size_t first, size_t n, size_t thread) {
+/* The rows of a part in memory; NULL when they could not be read, now or by another thread. */
+static const void *part_rows(struct pack_job *j, size_t first, size_t n, size_t thread) {
     if (j->t->data) return (const char *)j->t->data + first * j->t->row_bytes;
-    char *rows = j->rows + thread * j->m->mm->panel_rows * j->t->row_bytes;
+    char *rows = j->rows + thread * j->part_panels * j->m->mm->panel_rows * j->t->row_bytes;
     struct error err = {0};
     if (atomic_load(&j->failure.status)) return NULL;
     int rc = j->t->read_rows(j->t->ctx, first, n, rows, &err);
@@ -74,21 +82,27 @@ static const void *panel_rows(struct pack_job *j, size_t first, size_t n, size_t
     return NULL;
 }
 
-static void pack_panel(void *ctx, size_t panel, size_t thread) {
+static void pack_part(void *ctx, size_t part, size_t thread) {
     struct pack_job *j = ctx;
-    size_t first = panel * j->m->mm->panel_rows;
-    size_t n = size_min(j->m->mm->panel_rows, j->t->rows - first);
-    const void *rows = panel_rows(j, first, n, thread);
-    if (rows) j->m->mm->pack(j->m, j->panels + panel * j->panel_bytes, rows, j->t->row_bytes, n);
+    size_t per_panel = j->m->mm->panel_rows, panel = part * j->part_panels, first = panel * per_panel;
+    size_t n = size_min(j->part_panels * per_panel, j->t->rows - first);
+    const char *rows = part_rows(j, first, n, thread);
+    for (size_t row = 0; rows && row < n; row += per_panel, panel++)
+        j->m->mm->pack(j->m, j->panels + panel * j->panel_bytes, rows + row * j->t->row_bytes,
+                       j->t->row_bytes, size_min(per_panel, n - row));
 }
 
 /* Memory for rows that are read, for each thread. */
 static int rows_alloc(const struct cpu_backend *c, struct pack_job *j, struct error *err) {
     size_t bytes;
     if (j->t->data) return 0;
-    if (size_mul(j->m->mm->panel_rows * pool_threads(c->pool), j->t->row_bytes, &bytes))
+    if (size_mul(j->part_panels * j->m->mm->panel_rows * pool_threads(c->pool), j->t->row_bytes, &bytes))
         j->rows = malloc(bytes);
     return j->rows ? 0 : error_set(err, QUIRE_ENOMEM, "tensor %s: no memory to read it", j->t->name);
+}
+
+void cpu_weights_reserve(struct backend *b, size_t bytes) {
+    memory_slabs_reserve(&cpu_of(b)->slabs, bytes);
 }
 
 int cpu_matrix_load(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,
@@ -107,12 +121,18 @@ int cpu_matrix_load(struct backend *b, const struct backend_tensor *t, enum back
     struct pack_job job = {.m = &m,
                            .panels = matrix->block.data,
                            .panel_bytes = m.mm->panel_bytes(&m),
+                           .n_panels = size_div_up(m.rows, m.mm->panel_rows),
                            .t = t,
                            .failure = {.err = err}};
+    job.part_panels = size_max(1, READ_BYTES / (m.mm->panel_rows * t->row_bytes));
+    job.part_panels = size_min(job.part_panels, job.n_panels);
     rc = rows_alloc(c, &job, err);
     if (!rc) {
-        pool_run(c->pool, size_div_up(m.rows, m.mm->panel_rows), pack_panel, &job);
-        rc = atomic_load(&job.failure.status);
+        struct memory_span fresh = memory_slab_fresh(matrix->block, AHEAD_BYTES);
+        rc = cpu_populate_run(c, fresh.data, fresh.bytes, size_div_up(job.n_panels, job.part_panels),
+                              pack_part, &job);
+        if (rc) error_set(err, rc, "tensor %s: the system has no more memory for weights", t->name);
+        if (!rc) rc = atomic_load(&job.failure.status);
     }
     free(job.rows);
     if (rc) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define HUGE_BYTES (2u << 20)
+#define HUGE_BYTES MEMORY_HUGE_BYTES
 
 /* Of a slab only what has been used is resident, so its size costs address space alone. A matrix larger than
  * a quarter of it gets its own. */
@@ -54,6 +54,8 @@ struct memory_slab {
     struct memory_slab *next;
     char *data;
     size_t bytes, used, n_live;
+    size_t resident; /* from its beginning, as memory_slab_fresh has told */
+    bool reserved;
 };
 
 size_t memory_slab_bytes(size_t bytes) {
@@ -79,10 +81,9 @@ struct memory_block memory_slab_alloc(struct memory_slabs *s, size_t bytes) {
     size_t n = memory_slab_bytes(bytes);
     if (!n) return (struct memory_block){0};
     bool own = n > SLAB_BYTES / 4;
-    struct memory_slab *slab = NULL;
-    if (!own)
-        for (slab = s->head; slab; slab = slab->next)
-            if (slab->bytes == SLAB_BYTES && slab->bytes - slab->used >= n) break;
+    struct memory_slab *slab = s->head;
+    for (; slab; slab = slab->next)
+        if ((slab->reserved || (!own && slab->bytes == SLAB_BYTES)) && slab->bytes - slab->used >= n) break;
     if (!slab) slab = slab_new(s, own ? n : SLAB_BYTES);
     if (!slab) return (struct memory_block){0};
     void *data = slab->data + slab->used;
@@ -91,12 +92,36 @@ struct memory_block memory_slab_alloc(struct memory_slabs *s, size_t bytes) {
     return (struct memory_block){.data = data, .slab = slab};
 }
 
-void memory_slab_free(struct memory_slabs *s, struct memory_block block) {
+void memory_slabs_reserve(struct memory_slabs *s, size_t bytes) {
+    size_t n = memory_slab_bytes(bytes);
+    struct memory_slab *slab = n ? slab_new(s, n) : NULL;
+    if (slab) slab->reserved = true;
+}
+
+struct memory_span memory_slab_fresh(struct memory_block block, size_t ahead) {
     struct memory_slab *slab = block.slab;
-    if (!slab || --slab->n_live) return;
+    size_t first = slab->resident, end = slab->used;
+    if (first >= end) return (struct memory_span){0};
+    if (slab->reserved) end += ahead;
+    end = size_min(size_div_up(end, HUGE_BYTES) * HUGE_BYTES,
+                   size_div_up(slab->bytes, MEMORY_PAGE_BYTES) * MEMORY_PAGE_BYTES);
+    slab->resident = end;
+    return (struct memory_span){slab->data + first, end - first};
+}
+
+static void slab_drop(struct memory_slabs *s, struct memory_slab *slab) {
     struct memory_slab **at = &s->head;
     while (*at != slab) at = &(*at)->next;
     *at = slab->next;
     memory_unmap(slab->data, slab->bytes);
     free(slab);
+}
+
+void memory_slabs_free(struct memory_slabs *s) {
+    while (s->head) slab_drop(s, s->head);
+}
+
+void memory_slab_free(struct memory_slabs *s, struct memory_block block) {
+    struct memory_slab *slab = block.slab;
+    if (slab && !--slab->n_live) slab_drop(s, slab);
 }
