@@ -160,9 +160,8 @@ struct backend_ops {
     /* Bytes that matrix_load will take; 0 and err set when the format or shape is not supported. */
     size_t (*matrix_bytes)(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,
                            struct error *err);
-    /* Weights of so many bytes follow, by matrix_bytes and of vectors: room for them in one piece, or later
-     * piece by piece where there is none. */
-    void (*weights_reserve)(struct backend *b, size_t bytes);
+    /* Weights of so many bytes follow, by matrix_bytes and of vectors: room for them in one piece. Optional. */
+    int (*weights_reserve)(struct backend *b, size_t bytes, struct error *err);
     /* Repacks into the device's layout, in parallel. dtype applies to unquantized formats only. */
     int (*matrix_load)(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,
                        struct backend_matrix **out, struct error *err);

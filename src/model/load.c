@@ -191,9 +191,9 @@ static int reserve_weights(struct loader *l) {
     uint64_t bytes;
     size_t n;
     int rc = model_weights_bytes(l->w, &l->m->spec, l->m->b, l->o, &bytes, l->err);
-    if (!rc && size_from_u64(bytes, &n) && size_add(n, weights_n_tensors(l->w) * VECTOR_ALIGN, &n))
-        l->m->b->ops->weights_reserve(l->m->b, n);
-    return rc;
+    if (rc) return rc;
+    if (!size_from_u64(bytes, &n) || !size_add(n, weights_n_tensors(l->w) * VECTOR_ALIGN, &n)) n = SIZE_MAX;
+    return l->m->b->ops->weights_reserve(l->m->b, n, l->err);
 }
 
 static int load_tensors(struct loader *l) {

@@ -85,7 +85,7 @@ size_t experts_bytes(const struct backend_cpu_options *o);
 int cpu_populate_run(struct cpu_backend *c, char *p, size_t bytes, size_t n_items, pool_fn *fn, void *ctx);
 
 /* matrix.c */
-void cpu_weights_reserve(struct backend *b, size_t bytes);
+int cpu_weights_reserve(struct backend *b, size_t bytes, struct error *err);
 size_t cpu_matrix_bytes(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,
                         struct error *err);
 int cpu_matrix_load(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,

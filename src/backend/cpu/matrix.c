@@ -101,8 +101,9 @@ static int rows_alloc(const struct cpu_backend *c, struct pack_job *j, struct er
     return j->rows ? 0 : error_set(err, QUIRE_ENOMEM, "tensor %s: no memory to read it", j->t->name);
 }
 
-void cpu_weights_reserve(struct backend *b, size_t bytes) {
-    memory_slabs_reserve(&cpu_of(b)->slabs, bytes);
+int cpu_weights_reserve(struct backend *b, size_t bytes, struct error *err) {
+    if (memory_slabs_reserve(&cpu_of(b)->slabs, bytes)) return 0;
+    return error_set(err, QUIRE_ENOMEM, "no memory for %zu bytes of weights", bytes);
 }
 
 int cpu_matrix_load(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,

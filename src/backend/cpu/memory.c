@@ -92,10 +92,11 @@ struct memory_block memory_slab_alloc(struct memory_slabs *s, size_t bytes) {
     return (struct memory_block){.data = data, .slab = slab};
 }
 
-void memory_slabs_reserve(struct memory_slabs *s, size_t bytes) {
+bool memory_slabs_reserve(struct memory_slabs *s, size_t bytes) {
     size_t n = memory_slab_bytes(bytes);
     struct memory_slab *slab = n ? slab_new(s, n) : NULL;
     if (slab) slab->reserved = true;
+    return slab != NULL;
 }
 
 struct memory_span memory_slab_fresh(struct memory_block block, size_t ahead) {

@@ -30,9 +30,9 @@ struct memory_block {
 };
 struct memory_block memory_slab_alloc(struct memory_slabs *s, size_t bytes);
 void memory_slab_free(struct memory_slabs *s, struct memory_block block);
-/* One slab for allocations of so many bytes together, as memory_slab_bytes counts them. Without it, or
- * without address space for it, slabs come as they are needed. */
-void memory_slabs_reserve(struct memory_slabs *s, size_t bytes);
+/* One slab for allocations of so many bytes together, as memory_slab_bytes counts them; without it, slabs
+ * come as they are needed. false: no memory. */
+bool memory_slabs_reserve(struct memory_slabs *s, size_t bytes);
 void memory_slabs_free(struct memory_slabs *s); /* all that is left */
 /* The pages that are not resident yet of what has been handed out up to this block, and up to `ahead` bytes
  * more of a reserved slab: the caller makes them so (memory_populate). Threads that write into pages as they
