@@ -151,7 +151,8 @@ def measure(args, model, log):
     chosen = engines(args, model, log)
     runs = {name: [] for name, _ in chosen}
     for number in range(-1, args.rounds):
-        for name, start in chosen:
+        turn = number % len(chosen)  # who comes after whom matters, too: memory is as the last one left it
+        for name, start in chosen[turn:] + chosen[:turn]:
             one = start()
             if number >= 0:
                 runs[name].append(one)
