@@ -70,14 +70,14 @@ def loads_table(record):
              f"{record['version']}, {record['rounds']} rounds."]
     lines += [f"Reading 2 GB from memory in that run: {record['read_gb_s']:.0f} GB/s."] if record["read_gb_s"] else []
     lines += ["", "| model | file, MB | engine | ready, s | first token, s, median [range] | of it the prompt | peak, MiB | anonymous | "
-              "of files |", "|---" * 9 + "|"]
+              "of files | first token after another's start, s |", "|---" * 10 + "|"]
     for model in record["models"]:
         for name, row in model["engines"].items():
             low, high = row["first_token_range_s"]
             cells = [f"{row[key]:.2f}" if key in row else "" for key in ("ready_s", "prompt_s")]
             memory = [f"{row[key]:.0f}" if key in row else "" for key in ("peak", "anon", "file")]
             lines.append(f"| {model['model']} | {model['file_bytes'] / 1e6:.0f} | {name} | {cells[0]} | {row['first_token_s']:.2f} "
-                         f"[{low:.2f}–{high:.2f}] | {cells[1]} | " + " | ".join(memory) + " |")
+                         f"[{low:.2f}–{high:.2f}] | {cells[1]} | " + " | ".join(memory) + f" | {row['other_first_s']:.2f} |")
     return "\n".join(lines)
 
 

@@ -9,8 +9,8 @@ prompt, and what the process then holds: its peak, anonymous memory and pages of
 mapped, weights repacked, a warm-up; --mlock and --no-mmap would change that. Both serve one sequence of 4,096 tokens. `run` is
 `quire run`: from exec to the first byte on standard output, where there is no server.
 
-Each file is read once before, and the first round is thrown away: memory that a virtual machine's host has taken back costs
-many times as much to touch as memory that the last start has left. --keep NAME writes bench/results/NAME.json, from which
+Each file is read once before, and of two starts in a row the second counts: memory that a virtual machine's host has taken back
+costs many times as much to touch as memory that the same program has just left. The first is other_first_s. --keep NAME writes bench/results/NAME.json, from which
 scripts/bench_docs.py makes a table."""
 
 import argparse
@@ -150,14 +150,13 @@ def measure(args, model, log):
     file_bytes = warm(model)
     chosen = engines(args, model, log)
     runs = {name: [] for name, _ in chosen}
-    for number in range(-1, args.rounds):
-        turn = number % len(chosen)  # who comes after whom matters, too: memory is as the last one left it
+    for number in range(args.rounds):
+        turn = number % len(chosen)
         for name, start in chosen[turn:] + chosen[:turn]:
-            one = start()
-            if number >= 0:
-                runs[name].append(one)
-            print(f"{number:>3} {pathlib.Path(model).name:<40} {name:<12} first token after {one['first_token_s']:7.3f} s, peak "
-                  f"{one['peak']:6.0f} MiB", file=sys.stderr, flush=True)
+            cold, one = start(), start()
+            runs[name].append({**one, "other_first_s": cold["first_token_s"]})
+            print(f"{number:>3} {pathlib.Path(model).name:<40} {name:<12} first token after {one['first_token_s']:7.3f} s "
+                  f"({cold['first_token_s']:.3f} s before), peak {one['peak']:6.0f} MiB", file=sys.stderr, flush=True)
     return {"model": pathlib.Path(model).name, "file_bytes": file_bytes,
             "engines": {name: summary(rows) for name, rows in runs.items()}}
 
@@ -173,6 +172,8 @@ def main():
     p.add_argument("--limits", action=argparse.BooleanOptionalAction, default=True, help="measure the machine's memory, too")
     p.add_argument("--keep", default="")
     args = p.parse_args()
+    if args.rounds < 1:
+        p.error(f"--rounds {args.rounds}: at least 1")
     with open(args.log, "w") as log:
         models = [measure(args, model, log) for model in args.models]
     record = {"kind": "loads", "date": datetime.date.today().isoformat(), **processor(), "threads": args.threads, "rounds": args.rounds,
