@@ -626,8 +626,8 @@ static void test_budget_can_be_lowered(void **state) {
     sim_end(&x);
 }
 
-/* Room for many sequences alone makes no step longer: what a lowered budget may not go below is a token for each
- * that runs, and 32 so that prompts go on. */
+/* Room for many sequences alone makes no step longer: what a lowered budget may not go below is a token for
+ * each that runs, and 32 so that prompts go on. */
 static void test_lowered_budget_beside_room_for_many(void **state) {
     struct scheduler_options o = plain(256, 1024);
     o.max_live = 512;
