@@ -206,6 +206,7 @@ class Judge:
         import torch
         import transformers
         transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
         torch.set_num_threads(args.threads)
         folder, _, name = os.path.abspath(args.model).rpartition("/")
         self.torch = torch

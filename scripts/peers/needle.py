@@ -246,6 +246,7 @@ def main():
     if unknown := set(args.scalings) - set(kinds):
         p.error(f"{unknown.pop()}: known are {', '.join(kinds)}")
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     rows = [row for length in args.lengths for kind in args.scalings or kinds for row in measure(args, kind, length)]
     same = sum(row["alike"] == N_ANSWER for row in rows)
     print(f"{same} of {len(rows)} answers are the reference's, {sum(row['found'] for row in rows)} have the number")
