@@ -117,7 +117,7 @@ static double get_number(struct reader *r, const json_t *of, const char *name, d
     const json_t *v = json_object_get(of, name);
     double d = json_is_number(v) ? json_number_value(v) : NAN;
     char allowed[80];
-    if (d >= min && d <= max) return d;
+    if (d >= min && d <= max) return d + 0.0; /* -0 is 0 */
     snprintf(allowed, sizeof allowed, "a number from %g to %g", min, max);
     wrong(r, name, allowed);
     return min;
