@@ -43,16 +43,18 @@ static void pack_block(struct kern_act_block *b, const float *x) {
     if (!finite || largest < KERN_ACT_TINY) return;
 
     float inverse = 127.0f / largest;
-    int sum[2] = {0, 0};
+    int sum[2] = {0, 0}, odd[2] = {0, 0};
     for (int i = 0; i < KERN_BLOCK; i++) {
         b->q[i] = (int8_t)nearbyintf(x[i] * inverse); /* to even, the default rounding mode */
         sum[i / 16] += b->q[i];
+        if (i & 2) odd[i / 16] += b->q[i];
     }
     b->scale = largest / 127.0f;
     b->scaled_sum = b->scale * (float)(sum[0] + sum[1]);
     b->bias_sum = -128 * (sum[0] + sum[1]);
     b->bias_half[0] = -128 * sum[0];
     b->bias_half[1] = -128 * sum[1];
+    for (int half = 0; half < 2; half++) b->words[half] = kern_act_words(sum[half] - odd[half], odd[half]);
 }
 
 void ref_act_pack_q8(void *dst, const float *x, size_t k) {

@@ -23,6 +23,7 @@ enum {
     FLOAT_PANELS = 4,
     FLOAT_PANELS_MANY = 2,
     Q8_ROWS = 4,
+    Q8_PANELS = 2,
     Q8_FLIP = 0x80, /* 8-bit weights are kept signed */
     REGISTERS = 16,
 };
@@ -101,8 +102,11 @@ INLINE vf vf_load_e4m3(const char *src) {
 
 /* Formats whose weights are unpacked as signed bytes, without a bias. */
 INLINE bool is_signed(enum kern_format f) {
-    return f == KERN_Q8_0 || has_table(f);
+    return f == KERN_Q8_0 || f == KERN_IQ4_NL || f == KERN_IQ4_XS;
 }
+
+/* KERN_MXFP4_VALUES and 12. */
+#define UNSIGNED_MXFP4 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0
 
 INLINE __m256i bits_of(__m256i x, int mask) {
     return _mm256_and_si256(x, _mm256_set1_epi8((char)mask));
@@ -112,146 +116,207 @@ INLINE __m256i bits_of(__m256i x, int mask) {
 #define OR(a, b)  _mm256_or_si256(a, b)
 #define PLANE(n)  _mm256_loadu_si256((const void *)(src + (n)*VECTOR))
 
-INLINE void unpack_3(__m256i q[4], const uint8_t *src, const int half) {
-    if (half == 0) {
-        UNROLL for (int g = 0; g < 4; g++) q[g] = bits_of(SHR(PLANE(g / 2), g % 2 ? 2 : 5), 7);
-    } else {
-        q[0] = bits_of(SHR(PLANE(2), 5), 7);
-        q[1] = bits_of(SHR(PLANE(2), 2), 7);
-        q[2] = OR(SHL(bits_of(PLANE(0), 3), 1), bits_of(SHR(PLANE(1), 1), 1));
-        q[3] = OR(SHL(bits_of(PLANE(1), 1), 2), bits_of(PLANE(2), 3));
-    }
+/* Group g (0 .. 7) of a block: quants without the bias taken off, or signed weights. Shifts are of words:
+ * bits that come from another byte are masked away. See plane_encode. */
+INLINE __m256i q8_group_3(const uint8_t *src, const int g) {
+    if (g < 6) return bits_of(SHR(PLANE(g / 2), g % 2 ? 2 : 5), 7);
+    if (g == 6) return OR(SHL(bits_of(PLANE(0), 3), 1), bits_of(SHR(PLANE(1), 1), 1));
+    return OR(SHL(bits_of(PLANE(1), 1), 2), bits_of(PLANE(2), 3));
 }
 
-INLINE void unpack_5(__m256i q[4], const uint8_t *src, const int half) {
-    if (half == 0) {
-        UNROLL for (int g = 0; g < 4; g++) q[g] = bits_of(SHR(PLANE(g), 3), 31);
-    } else {
-        q[0] = bits_of(SHR(PLANE(4), 3), 31);
-        q[1] = OR(SHL(bits_of(PLANE(0), 7), 2), bits_of(SHR(PLANE(3), 1), 3));
-        q[2] = OR(SHL(bits_of(PLANE(1), 7), 2), bits_of(SHR(PLANE(4), 1), 3));
-        q[3] = OR(SHL(bits_of(PLANE(2), 7), 2), OR(SHL(bits_of(PLANE(3), 1), 1), bits_of(PLANE(4), 1)));
-    }
+INLINE __m256i q8_group_5(const uint8_t *src, const int g) {
+    if (g < 5) return bits_of(SHR(PLANE(g), 3), 31);
+    if (g < 7) return OR(SHL(bits_of(PLANE(g - 5), 7), 2), bits_of(SHR(PLANE(g - 2), 1), 3));
+    return OR(SHL(bits_of(PLANE(2), 7), 2), OR(SHL(bits_of(PLANE(3), 1), 1), bits_of(PLANE(4), 1)));
 }
 
-/* Groups 4 * half .. 4 * half + 3 of a block: quants without the bias taken off, or signed weights. Shifts
- * are of words: bits that come from another byte are masked away. See plane_encode. */
-INLINE void q8_unpack(enum kern_format f, __m256i q[4], const uint8_t *src, const int half) {
+INLINE __m256i q8_group_6(const uint8_t *src, const int g) {
+    src += g / 4 * 3 * VECTOR;
+    if (g % 4 < 3) return bits_of(SHR(PLANE(g % 4), 2), 63);
+    return OR(SHL(bits_of(PLANE(0), 3), 4), OR(SHL(bits_of(PLANE(1), 3), 2), bits_of(PLANE(2), 3)));
+}
+
+INLINE __m256i q8_group(enum kern_format f, const uint8_t *src, const int g) {
     const __m256i iq4 = _mm256_broadcastsi128_si256(_mm_setr_epi8(KERN_IQ4_VALUES)),
-                  mxfp4 = _mm256_broadcastsi128_si256(_mm_setr_epi8(KERN_MXFP4_VALUES));
+                  mxfp4 = _mm256_broadcastsi128_si256(_mm_setr_epi8(UNSIGNED_MXFP4));
+    __m256i q;
     switch (n_planes(f)) {
-    case 2: UNROLL for (int g = 0; g < 4; g++) q[g] = bits_of(SHR(PLANE(half), 2 * g), 3); break;
-    case 3: unpack_3(q, src, half); break;
+    case 2: return bits_of(SHR(PLANE(g / 4), g % 4 * 2), 3);
+    case 3: return q8_group_3(src, g);
     case 4:
-        UNROLL for (int g = 0; g < 4; g++) {
-            q[g] = bits_of(half ? SHR(PLANE(g), 4) : PLANE(g), 15);
-            if (has_table(f)) q[g] = _mm256_shuffle_epi8(f == KERN_MXFP4 ? mxfp4 : iq4, q[g]);
-        }
-        break;
-    case 5: unpack_5(q, src, half); break;
-    case 6:
-        UNROLL for (int t = 0; t < 3; t++) q[t] = bits_of(SHR(PLANE(3 * half + t), 2), 63);
-        q[3] = OR(SHL(bits_of(PLANE(3 * half), 3), 4),
-                  OR(SHL(bits_of(PLANE(3 * half + 1), 3), 2), bits_of(PLANE(3 * half + 2), 3)));
-        break;
-    default: UNROLL for (int g = 0; g < 4; g++) q[g] = PLANE(4 * half + g); break;
+        q = bits_of(g < 4 ? PLANE(g) : SHR(PLANE(g - 4), 4), 15);
+        return has_table(f) ? _mm256_shuffle_epi8(f == KERN_MXFP4 ? mxfp4 : iq4, q) : q;
+    case 5: return q8_group_5(src, g);
+    case 6: return q8_group_6(src, g);
+    default: return PLANE(g);
     }
 }
 
-/* 4 groups by the 16 inputs at x, added up in 32-bit lanes. vpmaddubsw adds 2 products of an unsigned and a
- * signed byte in a saturating 16-bit lane; |x| <= 127, so none of these saturates (limit 32,767):
- *   up to 5 bits: 4 groups of at most 2 * 31 * 127 make 31,496
- *   6 bits: 2 groups of 2 * 63 * 127 make 32,004
- *   signed: |w| <= 128 by x with w's sign, 2 * 128 * 127 = 32,512 for one group alone */
-INLINE __m256i q8_dot(enum kern_format f, __m256i isum, const __m256i q[4], const int8_t *x) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    const int together = is_signed(f) ? 1 : n_planes(f) == 6 ? 2 : 4;
-    __m256i pairs = _mm256_setzero_si256();
-    UNROLL for (int g = 0; g < 4; g++) {
+/* What is taken from the unsigned weights of q8_group in sums: the bias of the format. That of Q5_1 and Q5_K,
+ * which have none, is given back. */
+INLINE int taken(enum kern_format f) {
+    return f == KERN_MXFP4 ? 12 : n_planes(f) == 5 ? 16 : is_signed(f) ? 0 : quant_bias(f);
+}
+
+/* Products of 4 inputs with a group add up in 16-bit lanes, of which a row has two (words): vpmaddubsw gives
+ * two products of an unsigned and a signed byte in each. The sums begin with what is to be taken from all
+ * weights times the inputs of the lane, so at their end they are sums of (q - taken) * x; |x| <= 127 and
+ *   halves, 8 products:  |q - 32| <= 32 of Q6_K make 32,512; less of Q2_K and Q3_K
+ *   blocks, 16 products: |q - 16| <= 16 of 5 bits make 32,512; q <= 15 of 4 bits 30,480
+ * fit. They may overflow on the way, which does no harm; no pair of products does: 2 * 63 * 127 = 16,002. */
+INLINE __m256i q8_words(enum kern_format f, const struct kern_act_block *x, const int half) {
+    __m256i w = _mm256_set1_epi32(x->words[half]);
+    if (n_halves(f) == 1) w = _mm256_add_epi16(w, _mm256_set1_epi32(x->words[1]));
+    return taken(f) == 12 ? _mm256_mullo_epi16(w, _mm256_set1_epi16(12))
+                          : _mm256_slli_epi16(w, __builtin_ctz((unsigned)taken(f)));
+}
+
+/* The integer sum of a signed group: |w| by x with w's sign. A pair is up to 2 * 128 * 127 = 32,512. */
+INLINE __m256i q8_signed(__m256i isum, __m256i weight, __m256i magnitude, __m256i input) {
+    __m256i words = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(input, weight));
+    return _mm256_add_epi32(isum, _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
+}
+
+/* Integer sums have no order that a compiler keeps: gathering products first, it runs out of registers. */
+#define IN_ORDER(x) __asm__("" : "+x"(x))
+
+/* Adds group g of NP panels by NM rows to the sums: words, or whole ones of signed weights. */
+INLINE void q8_add_group(enum kern_format f, const size_t NM, const size_t NP,
+                         __m256i sums[Q8_ROWS][Q8_PANELS], const uint8_t *const src[Q8_PANELS], const char *x,
+                         size_t act_row_bytes, const int g) {
+    __m256i q[Q8_PANELS], magnitude[Q8_PANELS];
+    const bool first = !taken(f) && g % (8 / (int)n_halves(f)) == 0;
+    UNROLL for (size_t s = 0; s < NP; s++) {
+        q[s] = q8_group(f, src[s], g);
+        if (is_signed(f)) magnitude[s] = _mm256_abs_epi8(q[s]);
+    }
+    UNROLL for (size_t a = 0; a < NM; a++) {
         int32_t four;
-        memcpy(&four, x + 4 * g, 4);
+        memcpy(&four, x + a * act_row_bytes + 4 * g, 4);
         __m256i input = _mm256_set1_epi32(four);
-        __m256i products = is_signed(f)
-                               ? _mm256_maddubs_epi16(_mm256_abs_epi8(q[g]), _mm256_sign_epi8(input, q[g]))
-                               : _mm256_maddubs_epi16(q[g], input);
-        pairs = g % together ? _mm256_add_epi16(pairs, products) : products;
-        if (g % together == together - 1) isum = _mm256_add_epi32(isum, _mm256_madd_epi16(pairs, ones));
-    }
-    return isum;
-}
-
-/* -bias * sum of the inputs, from -128 * sum: exact. */
-INLINE __m256i q8_bias(enum kern_format f, int32_t bias_sum) {
-    __m256i x = _mm256_set1_epi32(bias_sum);
-    switch (is_signed(f) ? 0 : quant_bias(f)) {
-    case 4: return _mm256_srai_epi32(x, 5);
-    case 8: return _mm256_srai_epi32(x, 4);
-    case 16: return _mm256_srai_epi32(x, 3);
-    case 32: return _mm256_srai_epi32(x, 2);
-    default: return _mm256_setzero_si256();
-    }
-}
-
-/* A block of a row so far: the integer sum, or the float sum of its halves. */
-union q8_part {
-    __m256i isum;
-    vf t;
-};
-
-INLINE void q8_add_half(enum kern_format f, union q8_part *part, const struct q8_factors *c,
-                        const __m256i q[4], const struct kern_act_block *x, const int half) {
-    if (n_halves(f) == 1) {
-        if (half == 0) part->isum = q8_bias(f, x->bias_sum);
-        part->isum = q8_dot(f, part->isum, q, x->q + 16 * half);
-        return;
-    }
-    vf sum = _mm256_cvtepi32_ps(q8_dot(f, q8_bias(f, x->bias_half[half]), q, x->q + 16 * half));
-    part->t = half == 0 ? vf_mul(c->d[0], sum) : vf_fma(c->d[1], sum, part->t);
-}
-
-INLINE vf q8_add_block(enum kern_format f, vf sum, union q8_part part, const struct q8_factors *c,
-                       const struct kern_act_block *x) {
-    if (n_halves(f) == 1) {
-        sum = vf_fma(vf_mul(c->d[0], vf_set(x->scale)), _mm256_cvtepi32_ps(part.isum), sum);
-        return has_m(f) ? vf_fma(c->m[0], vf_set(x->scaled_sum), sum) : sum;
-    }
-    if (has_m(f)) UNROLL for (int h = 0; h < 2; h++) {
-            part.t = vf_fma(c->m[h], _mm256_cvtepi32_ps(_mm256_set1_epi32(x->bias_half[h])), part.t);
+        UNROLL for (size_t s = 0; s < NP; s++) {
+            __m256i *sum = &sums[a][s];
+            if (is_signed(f)) {
+                *sum = q8_signed(g ? *sum : _mm256_setzero_si256(), q[s], magnitude[s], input);
+            } else {
+                __m256i products = _mm256_maddubs_epi16(q[s], input);
+                *sum = first ? products : _mm256_add_epi16(*sum, products);
+            }
+            IN_ORDER(*sum);
         }
-    return vf_fma(vf_set(x->scale), part.t, sum);
+    }
 }
 
-/* NM input rows from i on by one panel; a block's quants are taken in halves, which leaves registers for NM
- * sums. */
-INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_t NM,
-                    const struct mm_out *out, const uint8_t *panel, size_t p, const char *acts,
-                    size_t act_row_bytes, size_t i) {
+/* Integer factors of half blocks as both words of a row. */
+INLINE __m256i q8_word_factors(vw x) {
+    return (__m256i)(x | x << 16);
+}
+
+/* Scales of the halves, and the minimums of Q2_K. */
+INLINE void q8_half_scales(enum kern_format f, const uint8_t *scales, const size_t half, __m256i *scale,
+                           __m256i *min) {
+    vw x = load_low_bytes(scales + half * LANES);
+    if (f == KERN_Q2_K) {
+        *min = q8_word_factors(x >> 4);
+        *scale = q8_word_factors(x & 15);
+    } else {
+        __m256i word = _mm256_srai_epi16(_mm256_slli_epi16((__m256i)x, 8), 8); /* a signed byte */
+        *scale = q8_word_factors((vw)word & 0xffff);
+    }
+}
+
+/* The block's sum of a format with a scale for each block. */
+INLINE __m256i q8_block_sum(enum kern_format f, __m256i sum, const struct kern_act_block *x) {
+    if (is_signed(f)) return sum;
+    sum = _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+    if (!has_m(f) || !taken(f)) return sum;
+    return _mm256_sub_epi32(sum, _mm256_srai_epi32(_mm256_set1_epi32(x->bias_sum), 3)); /* 16 of 128 */
+}
+
+/* NM input rows by NP panels, one block: integer sums, in which the scales of half blocks are factors.
+ * |isum| <= 32 * 32 * 127 * 128 < 2^24, exact in its float. */
+INLINE void q8_block(enum kern_format f, const size_t NM, const size_t NP, __m256i isum[Q8_ROWS][Q8_PANELS],
+                     const uint8_t *const src[Q8_PANELS], const uint8_t *const scales[Q8_PANELS],
+                     const char *x, size_t act_row_bytes) {
+    __m256i sums[Q8_ROWS][Q8_PANELS];
+    UNROLL for (int g = 0; g < 8; g++) {
+        const int half = g / 4;
+        if (taken(f) && g % (8 / (int)n_halves(f)) == 0) UNROLL for (size_t a = 0; a < NM; a++) {
+                __m256i w = q8_words(f, (const void *)(x + a * act_row_bytes), half);
+                UNROLL for (size_t s = 0; s < NP; s++) sums[a][s] = w;
+            }
+        q8_add_group(f, NM, NP, sums, src, x, act_row_bytes, g);
+        if (n_halves(f) == 2 && g % 4 == 3) UNROLL for (size_t s = 0; s < NP; s++) {
+                __m256i scale, min;
+                q8_half_scales(f, scales[s], (size_t)half, &scale, &min);
+                UNROLL for (size_t a = 0; a < NM; a++) {
+                    __m256i part = _mm256_madd_epi16(sums[a][s], scale);
+                    isum[a][s] = half ? _mm256_add_epi32(isum[a][s], part) : part;
+                }
+            }
+    }
+    if (n_halves(f) == 1) UNROLL for (size_t a = 0; a < NM; a++) {
+            UNROLL for (size_t s = 0; s < NP; s++) isum[a][s] =
+                q8_block_sum(f, sums[a][s], (const void *)(x + a * act_row_bytes));
+        }
+}
+
+/* -(sum of minimums by the inputs of their halves) of Q2_K. */
+INLINE __m256i q8_min_sum(enum kern_format f, const uint8_t *scales, const struct kern_act_block *x) {
+    __m256i scale, min[2];
+    UNROLL for (size_t half = 0; half < 2; half++) q8_half_scales(f, scales, half, &scale, &min[half]);
+    return _mm256_add_epi32(_mm256_madd_epi16(min[0], _mm256_set1_epi32(x->words[0])),
+                            _mm256_madd_epi16(min[1], _mm256_set1_epi32(x->words[1])));
+}
+
+/* Adds a block of one row and panel to its sum. */
+INLINE vf q8_add_block(enum kern_format f, vf sum, __m256i isum, const struct q8_factors *c,
+                       const uint8_t *scales, const struct kern_act_block *x) {
+    vf scale = vf_set(x->scale);
+    sum = vf_fma(vf_mul(c->d[0], scale), _mm256_cvtepi32_ps(isum), sum);
+    if (f == KERN_Q2_K)
+        return vf_fma(vf_mul(c->m[0], scale),
+                      _mm256_cvtepi32_ps(_mm256_slli_epi32(q8_min_sum(f, scales, x), 7)), sum);
+    return has_m(f) ? vf_fma(c->m[0], vf_set(x->scaled_sum), sum) : sum;
+}
+
+/* NM input rows from i on by NP panels from p on: an input that is broadcast serves all panels. */
+INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_t NM, const size_t NP,
+                    const struct mm_out *out, const uint8_t *panel, size_t panel_bytes, size_t p,
+                    const char *acts, size_t act_row_bytes, size_t i) {
     const size_t unit_blocks = kern_unit_blocks(f);
-    vf sum[Q8_ROWS];
-    UNROLL for (size_t a = 0; a < NM; a++) sum[a] = vf_zero();
+    vf sum[Q8_ROWS][Q8_PANELS];
+    UNROLL for (size_t a = 0; a < NM; a++) {
+        UNROLL for (size_t s = 0; s < NP; s++) sum[a][s] = vf_zero();
+    }
     const char *x = acts + i * act_row_bytes;
     for (size_t n = w->k / KERN_BLOCK / unit_blocks; n > 0; n--) {
-        const uint8_t *head = panel;
-        q8_prefetch(head, head_bytes(f));
-        struct q8_factors unit = q8_unit_factors(f, head, 1.0f);
-        panel += head_bytes(f);
+        const uint8_t *head[Q8_PANELS], *planes[Q8_PANELS], *scales[Q8_PANELS];
+        UNROLL for (size_t s = 0; s < NP; s++) {
+            head[s] = panel + s * panel_bytes;
+            q8_prefetch(head[s], head_bytes(f));
+        }
         for (size_t b = 0; b < unit_blocks; b++) {
-            struct q8_factors c = q8_block_factors(f, head, b, &unit);
-            union q8_part part[Q8_ROWS];
-            q8_prefetch(panel, plane_bytes(f));
-            UNROLL for (int half = 0; half < 2; half++) {
-                __m256i q[4];
-                q8_unpack(f, q, panel, half);
-                UNROLL for (size_t a = 0; a < NM; a++) q8_add_half(
-                    f, &part[a], &c, q, (const struct kern_act_block *)(x + a * act_row_bytes), half);
+            __m256i isum[Q8_ROWS][Q8_PANELS];
+            UNROLL for (size_t s = 0; s < NP; s++) {
+                planes[s] = head[s] + head_bytes(f) + b * plane_bytes(f);
+                scales[s] = head[s] + head_scales(f) + b * n_halves(f) * LANES;
+                q8_prefetch(planes[s], plane_bytes(f));
             }
-            UNROLL for (size_t a = 0; a < NM; a++) sum[a] =
-                q8_add_block(f, sum[a], part[a], &c, (const struct kern_act_block *)(x + a * act_row_bytes));
-            panel += plane_bytes(f);
+            q8_block(f, NM, NP, isum, planes, scales, x, act_row_bytes);
+            UNROLL for (size_t s = 0; s < NP; s++) {
+                struct q8_factors unit = q8_unit_factors(f, head[s], 1.0f),
+                                  c = n_halves(f) == 2 ? unit : q8_block_factors(f, head[s], b, &unit);
+                UNROLL for (size_t a = 0; a < NM; a++) sum[a][s] = q8_add_block(
+                    f, sum[a][s], isum[a][s], &c, scales[s], (const void *)(x + a * act_row_bytes));
+            }
             x += sizeof(struct kern_act_block);
         }
+        panel += packed_unit_bytes(f);
     }
-    UNROLL for (size_t a = 0; a < NM; a++) mm_store(out, i + a, p, sum[a]);
+    UNROLL for (size_t a = 0; a < NM; a++) {
+        UNROLL for (size_t s = 0; s < NP; s++) mm_store(out, i + a, p + s, sum[a][s]);
+    }
 }
 
 #define TABLE_ISA  KERN_ISA_AVX2

@@ -75,8 +75,18 @@ struct kern_act_block {
     int8_t q[KERN_BLOCK];
     float scale, scaled_sum;        /* scale * sum(q) */
     int32_t bias_sum, bias_half[2]; /* -128 * sum(q), and that of each half */
+    int32_t words[2];               /* of each half: kern_act_words */
 };
 
 #define KERN_ACT_TINY 1e-30f
+
+/* A half's sum in two 16-bit lanes, negative: the low one of the first two of every four q, the high one of
+ * the others. */
+static inline int32_t kern_act_words(int even, int odd) {
+    return (int32_t)((uint32_t)(-even & 0xffff) | (uint32_t)-odd << 16);
+}
+static inline int kern_act_sum(int32_t words) {
+    return -((int16_t)words + (words >> 16));
+}
 
 #endif

@@ -183,16 +183,17 @@ static inline void vf_store_kv(void *p, size_t i, vf x, size_t n, enum kern_kv t
                     : _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
     _mm_storeu_si128((void *)((uint16_t *)p + i), h);
 }
-/* 16 floats times a factor, within [-127, 127], as bytes: nearest even. Returns their sum. */
+/* 16 floats times a factor, within [-127, 127], as bytes: nearest even. Returns kern_act_words of them. */
 static inline int32_t vf_store_i8(int8_t *p, const float *x, vf factor) {
     __m256i low = _mm256_cvtps_epi32(vf_mul(vf_load(x), factor));
     __m256i high = _mm256_cvtps_epi32(vf_mul(vf_load(x + LANES), factor));
     __m256i h = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
     __m128i b = _mm_packs_epi16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
     _mm_storeu_si128((void *)p, b);
-    /* of each 8 bytes, 128 more than they are */
-    __m128i sums = _mm_sad_epu8(_mm_xor_si128(b, _mm_set1_epi8((char)0x80)), _mm_setzero_si128());
-    return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+    __m128i words = _mm_maddubs_epi16(_mm_set1_epi8(1), b); /* even, odd, even .. */
+    words = _mm_add_epi16(words, _mm_shuffle_epi32(words, 0x4e));
+    words = _mm_add_epi16(words, _mm_shuffle_epi32(words, 0xb1));
+    return _mm_cvtsi128_si32(_mm_sub_epi16(_mm_setzero_si128(), words));
 }
 
 #endif

@@ -185,13 +185,14 @@ static inline void vf_store_kv(void *p, size_t i, vf x, size_t n, enum kern_kv t
     _mm256_mask_storeu_epi16((uint16_t *)p + i, first_lanes(n), h);
 }
 
-/* 16 floats times a factor, within [-127, 127], as bytes: nearest even. Returns their sum. */
+/* 16 floats times a factor, within [-127, 127], as bytes: nearest even. Returns kern_act_words of them. */
 static inline int32_t vf_store_i8(int8_t *p, const float *x, vf factor) {
     __m128i b = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(vf_mul(vf_load(x), factor)));
     _mm_storeu_si128((void *)p, b);
-    /* of each 8 bytes, 128 more than they are */
-    __m128i sums = _mm_sad_epu8(_mm_xor_si128(b, _mm_set1_epi8((char)0x80)), _mm_setzero_si128());
-    return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+    __m128i words = _mm_maddubs_epi16(_mm_set1_epi8(1), b); /* even, odd, even .. */
+    words = _mm_add_epi16(words, _mm_shuffle_epi32(words, 0x4e));
+    words = _mm_add_epi16(words, _mm_shuffle_epi32(words, 0xb1));
+    return _mm_cvtsi128_si32(_mm_sub_epi16(_mm_setzero_si128(), words));
 }
 
 #endif
