@@ -146,14 +146,14 @@ def compile_only(kind):
 
 
 def e2e(kind, name, options, env):
-    """pytest on the binary of that build."""
+    """pytest on the binary of that build, a file of tests on each core: they wait more than they compute."""
     failure = build(kind) or build("release") or pull_model()
     if failure:
         return [failure]
     junit = LOGS / f"{name}.xml"
     junit.unlink(missing_ok=True)
     command = [".venv/bin/python", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--reruns", "1",
-               "--junit-xml", str(junit), *options, "tests/e2e"]
+               "-n", str(JOBS), "--dist", "loadfile", "--junit-xml", str(junit), *options, "tests/e2e"]
     code, output = run(command, name, 3600, {"QUIRE_BIN": str(ROOT / BUILDS[kind][0] / "quire"), **env})
     return [read_junit(junit, name, code, output)]
 
