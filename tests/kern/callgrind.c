@@ -179,6 +179,7 @@ static void run_attention(struct run *r, enum kern_kv type, size_t n_q) {
                                   .v = v,
                                   .block_tokens = BLOCK,
                                   .head_dim = HEAD,
+                                  .value_dim = HEAD,
                                   .q = q,
                                   .begin = begin,
                                   .end = end,
