@@ -45,7 +45,7 @@ def test_case(smollm2, case):
     assert client.is_well() == ""
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", sorted(TINY))
 def test_case_on_the_tiny_model(tiny, name):
     client = client_of(tiny, "tiny")
     status, data = client.send_case({**BY_ID[name], "body": {**BY_ID[name]["body"], "max_tokens": 900}})
