@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #define POPULATE_BYTES (32u << 20) /* at a time: a stop takes effect in between */
-#define GIVE_WAY_MS    50 /* most that a part waits for steps: 640 MB/s are far more than tokens fill */
+#define GIVE_WAY       9           /* times what the last part took is left to steps before the next */
+#define GIVE_WAY_MS    1000        /* at most */
 
-/* ---- KV memory ------------------------------------------------------------------------------------------
- */
+/* ---- KV memory --------------------------------------------------------------------------------------- */
 
 static size_t part_pages(const struct quire_engine *e) {
     return size_max(1, POPULATE_BYTES / e->plan.page_bytes);
@@ -28,18 +28,23 @@ static bool is_busy(struct quire_engine *e) {
     return !atomic_load(&e->asleep) && !atomic_load_explicit(&e->stats.waiting, memory_order_relaxed);
 }
 
-/* Zeroing pages takes memory bandwidth and, however nice, a share of a core that a whole step waits for. */
-static void give_way(struct quire_engine *e) {
-    for (int ms = 0; ms < GIVE_WAY_MS && is_busy(e) && !atomic_load(&e->stopping); ms++)
+/* Zeroing pages takes memory bandwidth and, however nice, a share of a core that a whole step waits for; in a
+ * virtual machine a page may take its host's time, too. took_us: the last part. */
+static void give_way(struct quire_engine *e, uint64_t took_us) {
+    uint64_t most = took_us / 1000 * GIVE_WAY < GIVE_WAY_MS ? took_us / 1000 * GIVE_WAY : GIVE_WAY_MS;
+    for (uint64_t ms = 0; ms < most && is_busy(e) && !atomic_load(&e->stopping); ms++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 static int populate(struct quire_engine *e, size_t end, struct error *err) {
+    uint64_t took_us = 0;
     for (size_t first = atomic_load(&e->n_resident); first < end && !atomic_load(&e->stopping);) {
         size_t n = size_min(part_pages(e), end - first);
-        give_way(e);
+        give_way(e, took_us);
+        uint64_t begin_us = clock_us();
         int rc = e->backend->ops->kv_populate(e->backend, e->kv, first, n, err);
         if (rc) return rc;
+        took_us = clock_us() - begin_us;
         first += n;
         atomic_store(&e->n_resident, first);
         doorbell_ring(&e->bell);
@@ -69,8 +74,7 @@ static int populate_first(struct quire_engine *e, struct error *err) {
     return f.failure.status;
 }
 
-/* Faults the rest of the KV memory in while requests run, giving way to them; but even on busy cores faster
- * than tokens can fill it. */
+/* Faults the rest of the KV memory in while requests run, giving way to them unless one waits for memory. */
 static void *populate_main(void *arg) {
     struct quire_engine *e = arg;
     struct error err;
