@@ -1,4 +1,4 @@
-"""A quire serve process and what runs in it, over HTTP as its users meet it: streamed completions."""
+"""Servers and what runs in them, over HTTP as their users meet them: streamed completions."""
 
 import pathlib
 import re
@@ -12,7 +12,23 @@ from workloads import Run
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-class Server:
+class Served:
+    """A server at self.url; self.process is it, or None if somebody else has started it."""
+
+    def run(self, prompts, n_out):
+        summary, records = drive(self.args.quire, self.url, prompts, n_out, len(prompts))
+        first_ms = max(1000 * due_s + ttft_ms for due_s, ttft_ms in zip(records["due_s"], records["ttft_ms"]))
+        return Run(first_ms / 1000, summary["duration_s"], records["output_tokens"])
+
+    def stop(self):
+        if self.process:
+            self.process.terminate()
+            self.process.wait(60)
+
+
+class Server(Served):
+    """quire serve."""
+
     def __init__(self, args):
         self.args, self.name, self.vocab = args, "Quire", args.vocab
         self.log = tempfile.TemporaryFile()
@@ -35,12 +51,3 @@ class Server:
     def version(self):
         git = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE, text=True)
         return f"{subprocess.run([self.args.quire, '--version'], stdout=subprocess.PIPE, text=True).stdout.strip()}, {git.stdout.strip()}"
-
-    def run(self, prompts, n_out):
-        summary, records = drive(self.args.quire, self.url, prompts, n_out, len(prompts))
-        first_ms = max(1000 * due_s + ttft_ms for due_s, ttft_ms in zip(records["due_s"], records["ttft_ms"]))
-        return Run(first_ms / 1000, summary["duration_s"], records["output_tokens"])
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(60)
