@@ -128,7 +128,7 @@ void engine_json(const struct engine_run *r, struct buf *out) {
     json_out_put_str(&j, "arithmetic_limit", c->unknown ? NULL : limit_infos[c->ops_limit].name);
     json_out_put_str(&j, "shares_unknown", c->unknown);
     json_out_obj_end(&j);
-    json_out_put_str(&j, "ended_early", r->ended);
+    json_out_put_str(&j, "ended_early", *r->ended ? r->ended : NULL);
     json_out_key(&j, "notes");
     json_out_arr(&j);
     if (*r->note) json_out_str(&j, r->note);

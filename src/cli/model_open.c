@@ -295,9 +295,11 @@ struct text_side {
     _Atomic bool failed;
     int rc;
     struct error err;
-    uint64_t tokenizer_us, rest_us;
+    uint64_t begin_us, tokenizer_us, rest_us;
     const char *shown; /* the phase that a log has a line of */
 };
+
+#define QUICK_US 500000 /* a load that takes no longer has no lines in a log */
 
 static int open_text(struct text_side *t) {
     struct loaded_model *m = t->m;
@@ -360,6 +362,7 @@ static bool show_progress(void *ctx, const char *phase, double done) {
         _exit(128 + (sigismember(&pending, SIGINT) ? SIGINT : SIGTERM));
     }
     if (!isatty(2)) {
+        if (clock_us() - t->begin_us < QUICK_US) return !atomic_load(&t->failed);
         if (!t->shown || strcmp(t->shown, phase)) fprintf(stderr, "%s\n", phase);
         t->shown = phase;
     } else {
@@ -371,7 +374,7 @@ static bool show_progress(void *ctx, const char *phase, double done) {
 static int open_parts(struct loaded_model *m, const struct engine_options *o, struct log *log,
                       struct error *err) {
     struct quire_config c;
-    struct text_side t = {.m = m, .o = o, .log = log, .config = &c};
+    struct text_side t = {.m = m, .o = o, .log = log, .config = &c, .begin_us = clock_us()};
     engine_config_of(o, m->weights, &c);
     c.log = log;
     c.step_reader = o->step_reader;

@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-#define POPULATE_BYTES (32u << 20) /* at a time: a stop takes effect in between */
-#define GIVE_WAY       9           /* times what the last part took is left to steps before the next */
-#define GIVE_WAY_MS    1000        /* at most */
+/* At a time. The kernel holds a lock on all mappings meanwhile, so whoever maps memory waits for a part. */
+#define POPULATE_BYTES (2u << 20)
+#define GIVE_WAY       9    /* times what the last part took is left to steps before the next */
+#define GIVE_WAY_MS    1000 /* at most */
 
 /* ---- KV memory --------------------------------------------------------------------------------------- */
 
@@ -74,11 +74,11 @@ static int populate_first(struct quire_engine *e, struct error *err) {
     return f.failure.status;
 }
 
-/* Faults the rest of the KV memory in while requests run, giving way to them unless one waits for memory. */
+/* Faults the rest of the KV memory in while requests run, giving way to them unless one waits for memory. Not
+ * at a lower priority: on a busy machine it would keep that lock for as long as it gets no core. */
 static void *populate_main(void *arg) {
     struct quire_engine *e = arg;
     struct error err;
-    setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
     if (populate(e, e->plan.n_pages, &err))
         log_write(e->log, LOG_ERROR, "%s; going on with %zu blocks", err.text,
                   atomic_load(&e->n_resident) - 1);
