@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Measures OpenVINO GenAI in process on an exported model folder (see README.md for how to get both). Prints JSON."""
 
+import os
 import sys
 
 sys.path.append(sys.path.pop(0))  # this file is named like the package that it measures: the package comes first
@@ -115,7 +116,7 @@ def main():
     engine = {"batching": Batching, "single": Single}[args.pipeline](args)
     engine.name, engine.vocab, engine.pids = "OpenVINO GenAI", args.vocab, ()
     engine.clock = workloads.clock(args)
-    engine.settings = {"version": openvino_genai.__version__, "model": args.model, "pipeline": args.pipeline,
+    engine.settings = {"version": openvino_genai.__version__, "model": os.path.basename(os.path.normpath(args.model)), "pipeline": args.pipeline,
                        "properties": properties(args), "batched_tokens": args.batched_tokens,
                        "split_fuse": not args.no_split_fuse}
     workloads.main(engine, args)
