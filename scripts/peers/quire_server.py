@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 
+import workloads
 from drive import drive
 from workloads import Run
 
@@ -51,3 +52,21 @@ class Server(Served):
     def version(self):
         git = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE, text=True)
         return f"{subprocess.run([self.args.quire, '--version'], stdout=subprocess.PIPE, text=True).stdout.strip()}, {git.stdout.strip()}"
+
+
+def measure(server_of, args):
+    """Starts a server, measures it, stops it."""
+    if args.cpu_time:
+        sys.exit("--cpu-time: the server is a process of its own")
+    server = server_of(args)
+    try:
+        workloads.main(server, args)
+    finally:
+        server.stop()
+
+
+def parser(description):
+    p = workloads.parser(description)
+    p.add_argument("--quire", default=str(ROOT / "build" / "quire"), metavar="PROGRAM", help="that sends the requests")
+    p.add_argument("--vocab", type=int, default=40000, help="prompts are of ids from 1000 to this")
+    return p

@@ -14,8 +14,7 @@ import time
 import urllib.error
 import urllib.request
 
-import workloads
-from quire_server import ROOT, Served
+from quire_server import Served, measure, parser
 
 
 class AnyServer(Served):
@@ -40,26 +39,9 @@ class AnyServer(Served):
         sys.exit(f"{self.url} does not answer:\n{self.log.read().decode(errors='replace')[-2000:]}")
 
 
-def parse():
-    p = workloads.parser(__doc__)
-    p.add_argument("name", help="in tables")
-    p.add_argument("url", help="where it listens")
-    p.add_argument("--command", type=shlex.split, default=[])
-    p.add_argument("--quire", default=str(ROOT / "build" / "quire"), metavar="PROGRAM", help="that sends the requests")
-    p.add_argument("--vocab", type=int, default=40000, help="prompts are of ids from 1000 to this")
-    p.add_argument("--patience-s", type=float, default=900, metavar="SECONDS", help="until it has to answer")
-    return p.parse_args()
-
-
-def main():
-    args = parse()
-    if args.cpu_time:
-        sys.exit("--cpu-time: the server is a process of its own")
-    server = AnyServer(args)
-    try:
-        workloads.main(server, args)
-    finally:
-        server.stop()
-
-
-main()
+p = parser(__doc__)
+p.add_argument("name", help="in tables")
+p.add_argument("url", help="where it listens")
+p.add_argument("--command", type=shlex.split, default=[])
+p.add_argument("--patience-s", type=float, default=900, metavar="SECONDS", help="until it has to answer")
+measure(AnyServer, p.parse_args())
