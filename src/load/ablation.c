@@ -28,14 +28,10 @@ static int ask_for_answers(struct ablation_result *r, struct error *err) {
         struct json_out j;
         json_out_init(&j, &bodies[i]);
         json_out_obj(&j);
-        json_out_key(&j, "model");
-        json_out_str(&j, t->model);
-        json_out_key(&j, "prompt");
-        json_out_str(&j, prompts[i]);
-        json_out_key(&j, "max_tokens");
-        json_out_u64(&j, 24);
-        json_out_key(&j, "temperature");
-        json_out_u64(&j, 0);
+        json_out_put_str(&j, "model", t->model);
+        json_out_put_str(&j, "prompt", prompts[i]);
+        json_out_put_u64(&j, "max_tokens", 24);
+        json_out_put_u64(&j, "temperature", 0);
         json_out_obj_end(&j);
         asks[i] = (struct ask){.url = t->url_completions, .body = &bodies[i], .plain = true};
     }

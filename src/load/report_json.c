@@ -93,8 +93,7 @@ void report_json_summary(struct json_out *j, const struct plan *p, const struct 
     json_number_or_null(j, "joules_per_token", s->joules.known, s->joules_per_token);
     json_number(j, "generator_cpu", s->client_cpu);
     json_number(j, "generator_waiting", s->client_wait);
-    json_out_key(j, "generator_bound");
-    json_out_bool(j, s->generator_bound);
+    json_out_put_bool(j, "generator_bound", s->generator_bound);
     json_text_or_null(j, "over_saturated", s->saturated);
     summary_server(j, s);
     json_out_obj_end(j);
@@ -202,8 +201,7 @@ static void pages(struct json_out *j, const struct run *run) {
         return;
     }
     json_out_obj(j);
-    json_out_key(j, "seconds");
-    json_out_f64(j, run->last_page.t_s - run->first_page.t_s);
+    json_out_put_f64(j, "seconds", run->last_page.t_s - run->first_page.t_s);
     page(j, "first", &run->first_page);
     page(j, "last", &run->last_page);
     json_out_obj_end(j);

@@ -78,25 +78,17 @@ static void put_trial(struct json_out *j, const struct trial *r) {
     json_out_key(j, "options");
     json_out_obj(j);
     for (int k = 0; k < KNOBS; k++) {
-        json_out_key(j, knob_rows[k].name);
-        json_out_f64(j, r->c.v[k]);
+        json_out_put_f64(j, knob_rows[k].name, r->c.v[k]);
     }
     json_out_obj_end(j);
-    json_out_key(j, "repeat");
-    json_out_u64(j, r->repeat);
-    json_out_key(j, "part");
-    json_out_f64(j, r->part);
-    json_out_key(j, "seconds");
-    json_out_f64(j, r->seconds);
-    json_out_key(j, "failed");
-    json_out_str(j, *r->failed ? r->failed : NULL);
-    json_out_key(j, "ok_requests");
-    json_out_u64(j, f.n_ok);
-    json_out_key(j, "failed_requests");
-    json_out_u64(j, f.n_failed);
+    json_out_put_u64(j, "repeat", r->repeat);
+    json_out_put_f64(j, "part", r->part);
+    json_out_put_f64(j, "seconds", r->seconds);
+    json_out_put_str(j, "failed", *r->failed ? r->failed : NULL);
+    json_out_put_u64(j, "ok_requests", f.n_ok);
+    json_out_put_u64(j, "failed_requests", f.n_failed);
     for (size_t i = 0; i < N_NUMBERS; i++) {
-        json_out_key(j, numbers[i].name);
-        json_out_f64(j, *number_at(&f, i)); /* infinite: null */
+        json_out_put_f64(j, numbers[i].name, *number_at(&f, i)); /* infinite: null */
     }
     json_out_key(j, "goodput_batches");
     json_out_arr(j);
@@ -107,18 +99,12 @@ static void put_trial(struct json_out *j, const struct trial *r) {
 
 static void put_looked(struct json_out *j, const struct looked *l) {
     json_out_obj(j);
-    json_out_key(j, "dtype");
-    json_out_f64(j, l->dtype);
-    json_out_key(j, "weights");
-    json_out_f64(j, l->weights);
-    json_out_key(j, "tokens");
-    json_out_u64(j, l->q.tokens);
-    json_out_key(j, "ppl_increase");
-    json_out_f64(j, l->q.ppl_increase);
-    json_out_key(j, "kl");
-    json_out_f64(j, l->q.kl);
-    json_out_key(j, "top1");
-    json_out_f64(j, l->q.top1);
+    json_out_put_f64(j, "dtype", l->dtype);
+    json_out_put_f64(j, "weights", l->weights);
+    json_out_put_u64(j, "tokens", l->q.tokens);
+    json_out_put_f64(j, "ppl_increase", l->q.ppl_increase);
+    json_out_put_f64(j, "kl", l->q.kl);
+    json_out_put_f64(j, "top1", l->q.top1);
     json_out_obj_end(j);
 }
 
@@ -132,12 +118,9 @@ int state_write(const struct trials *t, struct error *err) {
     snprintf(beside, sizeof beside, "%s.new", path);
     json_out_init(&j, &b);
     json_out_obj(&j);
-    json_out_key(&j, "format");
-    json_out_str(&j, FORMAT);
-    json_out_key(&j, "version");
-    json_out_u64(&j, VERSION);
-    json_out_key(&j, "of");
-    json_out_str(&j, t->key);
+    json_out_put_str(&j, "format", FORMAT);
+    json_out_put_u64(&j, "version", VERSION);
+    json_out_put_str(&j, "of", t->key);
     json_out_key(&j, "runs");
     json_out_arr(&j);
     for (size_t i = 0; i < t->n; i++)
