@@ -98,12 +98,7 @@ static int perform(struct playing *g, struct advise_player *p, const struct gain
                                                .cal = &g->cal,
                                                .fleet = {.n_replicas = 1, .routing = SIM_LEAST_LOADED}}};
     describe_load(g, l, (double)g->target.config.engine.max_model_len);
-    g->performer = sim_performer(&g->target);
-    int rc = plan_options(&g->load, &g->plan, err);
-    g->plan.performer = &g->performer;
-    if (!rc) rc = plan_measure(&g->plan, p->interrupted, NULL, err);
-    if (!rc && *g->plan.ended) rc = error_set(err, QUIRE_ECANCELED, "%s", g->plan.ended);
-    return rc ? rc : plan_check_answers(&g->plan, err);
+    return sim_measure(&g->target, &g->load, &g->performer, &g->plan, p->interrupted, err);
 }
 
 static int play(void *ctx, const struct gain_load *l, struct gain_outcome *out, struct error *err) {

@@ -132,12 +132,7 @@ static int perform(struct playing *g, struct plan_player *p, const struct foreca
                                                .clock = calibration_clock(&p->cal),
                                                .cal = &p->cal,
                                                .fleet = {.n_replicas = 1, .routing = SIM_LEAST_LOADED}}};
-    g->performer = sim_performer(&g->target);
-    int rc = plan_options(&g->load, &g->plan, err);
-    g->plan.performer = &g->performer;
-    if (!rc) rc = plan_measure(&g->plan, p->interrupted, NULL, err);
-    if (!rc && *g->plan.ended) rc = error_set(err, QUIRE_ECANCELED, "%s", g->plan.ended);
-    if (!rc) rc = plan_check_answers(&g->plan, err);
+    int rc = sim_measure(&g->target, &g->load, &g->performer, &g->plan, p->interrupted, err);
     if (!rc && g->plan.points[0].all.n_failed)
         rc = error_set(err, QUIRE_ELIMIT,
                        "%zu of %zu requests would be refused: --max-queue is %zu, of %s streams",

@@ -500,3 +500,13 @@ static int perform(void *ctx, const struct run_config *config, struct run *run, 
 struct performer sim_performer(struct sim_target *t) {
     return (struct performer){describe, perform, NULL, t};
 }
+
+int sim_measure(struct sim_target *t, const struct load_options *load, struct performer *performer,
+                struct plan *plan, const volatile int *interrupted, struct error *err) {
+    *performer = sim_performer(t);
+    int rc = plan_options(load, plan, err);
+    plan->performer = performer;
+    if (!rc) rc = plan_measure(plan, interrupted, NULL, err);
+    if (!rc && *plan->ended) rc = error_set(err, QUIRE_ECANCELED, "%s", plan->ended);
+    return rc ? rc : plan_check_answers(plan, err);
+}

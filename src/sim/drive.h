@@ -47,4 +47,9 @@ struct sim_target {
 };
 struct performer sim_performer(struct sim_target *t);
 
+/* Plans a load and measures it on the target. *performer is filled and, as *t, must outlive *plan, which is
+ * zeroed before and plan_free'd after this, whatever it returns. An interruption is QUIRE_ECANCELED. */
+int sim_measure(struct sim_target *t, const struct load_options *load, struct performer *performer,
+                struct plan *plan, const volatile int *interrupted, struct error *err);
+
 #endif
