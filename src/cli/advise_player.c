@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
-#include "load/load.h"
+#include "cli/bench.h"
 #include "load/plan.h"
 #include "sim/drive.h"
 
@@ -50,7 +50,7 @@ static void lengths(char *out, size_t size, double mean, double spread) {
     snprintf(out, size, "uniform:%.0f:%.0f", fmax(1, mean * (1 - spread)), fmax(1, mean * (1 + spread)));
 }
 
-static void describe_load(struct playing *g, const struct gain_load *l, double longest) {
+static int describe_load(struct playing *g, const struct gain_load *l, double longest, struct error *err) {
     double all = l->input + l->output, spread = fmin(SPREAD, fmax(0, longest / all - 1));
     double block = (double)g->target.config.engine.block_tokens;
     double prefix = fmin(l->input - 1, round(l->cached / block) * block); /* whole blocks are found */
@@ -59,24 +59,17 @@ static void describe_load(struct playing *g, const struct gain_load *l, double l
     snprintf(g->rate, sizeof g->rate, "%.6g", l->rate);
     lengths(g->input, sizeof g->input, l->input - fmax(0, prefix), spread);
     lengths(g->output, sizeof g->output, l->output, spread);
-    g->load = (struct load_options){.concurrency = l->in_flight > 0 ? g->streams : NULL,
-                                    .rate = l->in_flight > 0 ? NULL : g->rate,
-                                    .input_tokens = g->input,
-                                    .output_tokens = g->output,
-                                    .arrival = "poisson",
-                                    .burstiness = 1,
-                                    .requests = (int64_t)fmin(MOST, fmax(LEAST, n)),
-                                    .has_requests = true,
-                                    .seed = SEED,
-                                    .repeat = 1,
-                                    .prefix_tokens = (int64_t)fmax(0, prefix),
-                                    .prefix_groups = 1,
-                                    .think_s = -1,
-                                    .scale = 1,
-                                    .time_scale = 1,
-                                    .interval_s = 1,
-                                    .timeout_s = 3600,
-                                    .ignore_eos = true};
+    int rc = load_option_defaults(&g->load, err);
+    if (l->in_flight > 0)
+        g->load.concurrency = g->streams;
+    else
+        g->load.rate = g->rate;
+    g->load.input_tokens = g->input;
+    g->load.output_tokens = g->output;
+    g->load.requests = (int64_t)fmin(MOST, fmax(LEAST, n));
+    g->load.seed = SEED;
+    g->load.prefix_tokens = (int64_t)fmax(0, prefix);
+    return rc;
 }
 
 static void read_outcome(const struct playing *g, struct gain_outcome *out) {
@@ -97,8 +90,8 @@ static int perform(struct playing *g, struct advise_player *p, const struct gain
                                                .clock = calibration_clock(&g->cal),
                                                .cal = &g->cal,
                                                .fleet = {.n_replicas = 1, .routing = SIM_LEAST_LOADED}}};
-    describe_load(g, l, (double)g->target.config.engine.max_model_len);
-    return sim_measure(&g->target, &g->load, &g->performer, &g->plan, p->interrupted, err);
+    int rc = describe_load(g, l, (double)g->target.config.engine.max_model_len, err);
+    return rc ? rc : sim_measure(&g->target, &g->load, &g->performer, &g->plan, p->interrupted, err);
 }
 
 static int play(void *ctx, const struct gain_load *l, struct gain_outcome *out, struct error *err) {

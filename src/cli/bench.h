@@ -12,6 +12,8 @@ extern const struct option load_option_table[];
 /* Writes the rows but those named in `without` (ended by NULL) into table, for values that begin with a
  * struct load_options; returns how many there are. */
 size_t load_option_rows(struct option *table, const char *const *without);
+/* What `quire bench serve` has when no option is given, but that progress is not shown. QUIRE_ENOMEM. */
+int load_option_defaults(struct load_options *o, struct error *err);
 
 int bench_serve_command(int argc, char **argv);
 int bench_compare_command(int argc, char **argv);

@@ -359,30 +359,18 @@ static int run(struct ablation_options *o, const char *argument, const struct op
 }
 
 /* What `bench serve` has as flags. */
-static void fixed_options(struct load_options *o) {
-    o->arrival = "poisson";
-    o->burstiness = 1;
-    o->prefix_tokens = -1;
-    o->prefix_groups = 1;
-    o->think_s = -1;
-    o->time_scale = 1;
-    o->timeout_s = 3600;
-    o->interval_s = 1;
-    o->ignore_eos = o->has_temperature = o->records = true;
-    o->api_key = getenv("QUIRE_API_KEY");
-}
-
 int bench_ablation_command(int argc, char **argv) {
     struct ablation_options o = {0};
     struct option table[N_OWN + ENGINE_OPTION_ROWS + 1] = {0};
     struct options_state *state = NULL;
     struct error err = {0};
-    int n = 0;
+    int n = 0, rc = load_option_defaults(&o.load, &err);
+    if (rc) return cli_fail("bench ablation", &err);
     memcpy(table, own_rows, sizeof own_rows);
     engine_rows(table + N_OWN);
-    int rc = cli_options("bench ablation", "MODEL [options]", ABOUT, table, argc, argv, &n, &o, &state);
+    rc = cli_options("bench ablation", "MODEL [options]", ABOUT, table, argc, argv, &n, &o, &state);
     if (rc >= 0) return rc;
-    fixed_options(&o.load);
+    o.load.has_temperature = true;
     if (n != 1)
         rc = error_set(&err, QUIRE_EINVAL,
                        n ? "one model is measured, \"%.60s\" is one too many"

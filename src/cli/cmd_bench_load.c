@@ -127,6 +127,14 @@ size_t load_option_rows(struct option *table, const char *const *without) {
     return n;
 }
 
+int load_option_defaults(struct load_options *o, struct error *err) {
+    struct options_state *state = NULL; /* none of the values is its own */
+    int n = 0, rc = options_parse(load_option_table, 0, NULL, &n, o, NULL, &state, err);
+    options_free(state);
+    o->progress = false;
+    return rc;
+}
+
 static const char ABOUT_SERVE[] = "Puts load on any server with OpenAI's API (Quire, vLLM, SGLang, "
                                   "llama.cpp, ...) and reports latency, throughput, cost.";
 

@@ -1,7 +1,7 @@
 #include "cli/plan_player.h"
 
 #include "base/error.h"
-#include "load/load.h"
+#include "cli/bench.h"
 #include "load/plan.h"
 #include "sim/compare.h"
 #include "sim/drive.h"
@@ -101,38 +101,29 @@ static struct sim_options engine_of(const struct plan_player *p, const struct fo
 }
 
 /* As `quire bench serve` has it when only lengths and streams are given. */
-static void describe_load(struct playing *g, const struct plan_player *p, size_t n) {
+static int describe_load(struct playing *g, const struct plan_player *p, size_t n, struct error *err) {
     snprintf(g->streams, sizeof g->streams, "%zu", n);
     snprintf(g->input, sizeof g->input, "%zu", p->ask->n_input);
     snprintf(g->output, sizeof g->output, "%zu", p->ask->n_output);
-    g->load = (struct load_options){.concurrency = g->streams,
-                                    .input_tokens = g->input,
-                                    .output_tokens = g->output,
-                                    .arrival = "poisson",
-                                    .burstiness = 1,
-                                    .slo = p->slo,
-                                    .requests = (int64_t)g->n_requests,
-                                    .has_requests = g->n_requests > 0,
-                                    .repeat = 1,
-                                    .prefix_tokens = -1,
-                                    .prefix_groups = 1,
-                                    .think_s = -1,
-                                    .scale = 1,
-                                    .time_scale = 1,
-                                    .interval_s = 1,
-                                    .timeout_s = 3600,
-                                    .ignore_eos = true};
+    int rc = load_option_defaults(&g->load, err);
+    g->load.concurrency = g->streams;
+    g->load.input_tokens = g->input;
+    g->load.output_tokens = g->output;
+    g->load.slo = p->slo;
+    g->load.requests = (int64_t)g->n_requests;
+    return rc;
 }
 
 static int perform(struct playing *g, struct plan_player *p, const struct forecast *f, size_t n,
                    struct error *err) {
-    describe_load(g, p, n);
+    int rc = describe_load(g, p, n, err);
+    if (rc) return rc;
     g->target = (struct sim_target){.model = p->cal.model,
                                     .config = {.engine = engine_of(p, f),
                                                .clock = calibration_clock(&p->cal),
                                                .cal = &p->cal,
                                                .fleet = {.n_replicas = 1, .routing = SIM_LEAST_LOADED}}};
-    int rc = sim_measure(&g->target, &g->load, &g->performer, &g->plan, p->interrupted, err);
+    rc = sim_measure(&g->target, &g->load, &g->performer, &g->plan, p->interrupted, err);
     if (!rc && g->plan.points[0].all.n_failed)
         rc = error_set(err, QUIRE_ELIMIT,
                        "%zu of %zu requests would be refused: --max-queue is %zu, of %s streams",

@@ -19,7 +19,7 @@ struct load_options {
     int64_t max_concurrency, requests, warmup, repeat, seed, prefix_tokens, prefix_groups, turns;
     double duration_s, burstiness, ramp_to, think_s, time_scale, scale, temperature, timeout_s, interval_s;
     bool insecure, ignore_eos, records, progress;
-    bool has_temperature, has_ignore_eos, has_requests, has_turns; /* whether they were given */
+    bool has_temperature, has_turns; /* whether they were given */
 };
 
 /* Runs, prints the table to `out`, writes the files. interrupted (may be NULL): raised by a signal handler to
