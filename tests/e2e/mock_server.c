@@ -237,8 +237,9 @@ static void generate(struct conn *c, const char *body) {
               "{\"error\":{\"message\":\"only \\\"text\\\" is \\u00fcblich\\nhere\",\"type\":\"invalid_request_error\"}}");
         return;
     }
-    const char *model = strstr(body, "\"model\":\"");
-    if (!model || strncmp(model + 9, "mock\"", 5) != 0) {
+    const char *model = strstr(body, "\"model\":");
+    if (model) model += 8 + strspn(model + 8, " ");
+    if (!model || strncmp(model, "\"mock\"", 6) != 0) {
         reply(c, "404 Not Found", "application/json", "{\"error\":{\"message\":\"no such model\"}}");
         return;
     }
