@@ -1,6 +1,7 @@
 """How much of the machine other processes took during a measurement, and measuring only while that is little."""
 
 import os
+import pathlib
 import sys
 import time
 
@@ -14,6 +15,15 @@ def busy_s():
     return (user + nice + system + irq + softirq + steal) / TICKS
 
 
+def tree(pid):
+    """A running process and all that it started, directly or not: proc(5), /proc/pid/task/tid/children."""
+    found = [pid]
+    for parent in found:
+        for children in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
+            found.extend(int(child) for child in children.read_text().split())
+    return found
+
+
 def process_s(pid):
     """Processor time of a running process: proc(5), /proc/pid/stat, fields 14 and 15."""
     with open(f"/proc/{pid}/stat") as f:
@@ -23,10 +33,10 @@ def process_s(pid):
 
 class Watch:
     """Starts when made; others() is the share of all processors that went to others since then. pids: running processes that
-    are no others."""
+    are no others, nor are those that they have started by then."""
 
     def __init__(self, pids=()):
-        self.pids = pids
+        self.pids = [one for pid in pids for one in tree(pid)]
         self.start = self.now()
 
     def now(self):

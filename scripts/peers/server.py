@@ -6,6 +6,8 @@
 The command is started and ended here; without one the server is there already. It has to take token ids as prompts and
 ignore_eos, and to have no prefix cache, or what it keeps of a workload would be found again."""
 
+import json
+import pathlib
 import shlex
 import subprocess
 import sys
@@ -24,8 +26,19 @@ class AnyServer(Served):
         if args.command:
             self.process = subprocess.Popen(args.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         self.pids = (self.process.pid,) if self.process else ()
-        self.settings = {"interface": "HTTP, streamed", "command": " ".join(args.command)}
+        self.settings = {"interface": "HTTP, streamed", "command": " ".join(pathlib.PurePath(word).name for word in args.command)}
         self.await_ready(time.monotonic() + args.patience_s)
+        version = self.version()
+        if version:
+            self.settings["version"] = version
+
+    def version(self):
+        """Of the servers that tell it as vLLM does; None of others."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/version", timeout=10) as answer:
+                return json.load(answer)["version"]
+        except (urllib.error.URLError, OSError, ValueError, KeyError, TypeError):
+            return None
 
     def await_ready(self, end):
         while time.monotonic() < end and not (self.process and self.process.poll() is not None):
