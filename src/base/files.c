@@ -9,12 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A FIFO that nobody writes to is not waited for. */
+/* A FIFO that nobody writes to is not waited for, and a device without an end is not read. */
 static FILE *open_regular(const char *path, bool *other) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    *other =
-        fd >= 0 && (fstat(fd, &st) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISDIR(st.st_mode));
+    *other = fd >= 0 && (fstat(fd, &st) || !S_ISREG(st.st_mode));
     FILE *f = fd >= 0 && !*other ? fdopen(fd, "rb") : NULL;
     if (fd >= 0 && !f) close(fd);
     return f;
@@ -54,4 +53,10 @@ int file_write_result(FILE *f, const char *option, const char *path, const struc
     if (fwrite(data->data, 1, data->len, f) == data->len && !fflush(f)) return QUIRE_OK;
 fail:
     return error_set(err, QUIRE_EIO, "%s %.200s cannot be written: %s", option, path, strerror(errno));
+}
+
+bool file_same(const char *a, const char *b) {
+    struct stat x, y;
+    if (!a || !b || stat(a, &x) || stat(b, &y) || !S_ISREG(x.st_mode)) return false;
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }

@@ -273,6 +273,6 @@ int options_file(struct options_state *s, const char *path, struct error *err) {
     fclose(f);
     if (code < 0) return code;
     struct reader r = {.s = s, .err = err};
-    size_t mark = n >= 3 && !memcmp(s->text, "\xef\xbb\xbf", 3) ? 3 : 0; /* byte order mark */
+    size_t mark = utf8_mark(s->text, n);
     return read_lines(&r, s->text + mark, s->text + n);
 }

@@ -22,6 +22,13 @@ static inline size_t utf8_sequence(const char *s, size_t n) {
     return len;
 }
 
+#define UTF8_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
+
+/* Bytes of the byte order mark that a text begins with: 3 or 0. */
+static inline size_t utf8_mark(const char *s, size_t n) {
+    return n >= 3 && s[0] == '\xef' && s[1] == '\xbb' && s[2] == '\xbf' ? 3 : 0;
+}
+
 /* Copies text for a terminal or a log line: control characters and bytes that are not UTF-8 become \xNN.
  * Writes at most cap - 1 bytes and a NUL (cap >= 1), never half a character or escape. Returns the bytes
  * written. */

@@ -4,8 +4,11 @@
 
 #include "base/error.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const struct command commands[] = {
     {"serve", cmd_serve, "serve a model over an OpenAI-compatible API", NULL},
@@ -33,12 +36,23 @@ static const struct command_table command_table = {
     commands,
 };
 
+/* What was to be read has not arrived. A reader who left, as of `quire ... | head`, has what they wanted. */
+static bool output_lost(void) {
+    struct stat st;
+    bool lost = fflush(stdout) || ferror(stdout);
+    return lost && !(!fstat(STDOUT_FILENO, &st) && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)));
+}
+
 int main(int argc, char **argv) {
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write */
     if (argc > 1 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version"))) {
         puts("quire " QUIRE_VERSION);
         return EXIT_OK;
     }
-    return commands_run(&command_table, argc, argv);
+    int rc = commands_run(&command_table, argc, argv);
+    if (!output_lost()) return rc;
+    fprintf(stderr, "quire: standard output could not be written\n");
+    return rc ? rc : EXIT_FAILED;
 }
 
 int cli_fail(const char *command, const struct error *err) {

@@ -161,6 +161,8 @@ enum http_end http_conclude(struct transfer *t, CURLcode rc) {
     if (!t->began) note_head(t);
     if (!rc)
         a->why[0] = 0;
+    else if (rc == CURLE_OUT_OF_MEMORY) /* which libcurl also says of this */
+        snprintf(a->why, sizeof a->why, "out of memory, or a line of the answer's head above 100 KB");
     else if (!*a->why)
         snprintf(a->why, sizeof a->why, "%s", curl_easy_strerror(rc));
     for (char *p = a->why; *p; p++)
@@ -263,10 +265,24 @@ static int copy(const char **s, struct error *err) {
     return *s ? 0 : no_memory(err);
 }
 
+/* A line end within it would begin another header. */
+static int check_bearer(const char *token, struct error *err) {
+    for (const char *p = token; p && *p; p++)
+        if ((unsigned char)*p <= ' ' || *p == 0x7f)
+            return error_set(
+                err, QUIRE_EINVAL,
+                "the key that requests bring (--api-key, QUIRE_API_KEY, HF_TOKEN) has a blank or "
+                "control character at position %zu; visible ones are allowed",
+                (size_t)(p - token) + 1);
+    return 0;
+}
+
 static int copy_config(struct http *h, const struct http_config *config, struct error *err) {
     h->config = *config;
-    h->config.ca_cert = NULL;
-    int rc = copy(&h->config.bearer, err);
+    h->config.ca_cert = h->config.bearer = NULL;
+    int rc = check_bearer(config->bearer, err);
+    if (!rc) h->config.bearer = config->bearer;
+    if (!rc) rc = copy(&h->config.bearer, err);
     if (rc || !config->ca_cert) return rc;
     h->config.ca_cert = config->ca_cert;
     rc = copy(&h->config.ca_cert, err);

@@ -1,14 +1,15 @@
 #include "http/sse.h"
 
+#include "base/utf8.h"
+
 #include <string.h>
 
 typedef void sse_message(void *user, const char *data, size_t n);
 
 static void take_line(struct sse *s, const char *line, size_t n, sse_message *message, void *user) {
-    if (!s->begun && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) {
-        line += 3;
-        n -= 3;
-    }
+    size_t mark = s->begun ? 0 : utf8_mark(line, n);
+    line += mark;
+    n -= mark;
     s->begun = true;
     if (n && line[n - 1] == '\r') n--;
     if (n < 5 || memcmp(line, "data:", 5)) return;

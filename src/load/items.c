@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "base/utf8.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -35,7 +36,8 @@ void items_free(struct items *items) {
  * the prompt's end until it has been counted. */
 int items_sharegpt(const char *path, const char *data, size_t n, struct items *out, struct error *err) {
     json_error_t e;
-    json_t *root = json_loadb(data, n, 0, &e), *row;
+    size_t mark = utf8_mark(data, n);
+    json_t *root = json_loadb(data + mark, n - mark, 0, &e), *row;
     size_t i;
     int rc = 0;
     if (!root) return error_set(err, QUIRE_EFORMAT, "%.200s: line %d: not JSON: %s", path, e.line, e.text);
@@ -112,11 +114,11 @@ static int batch_line(const char *path, size_t line, const char *text, size_t n,
 int items_batch(const char *path, char *data, size_t n, const char *model, struct items *out,
                 struct error *err) {
     size_t line = 0;
-    for (char *p = data, *end = data + n; p < end;) {
+    for (char *p = data + utf8_mark(data, n), *end = data + n; p < end;) {
         char *newline = memchr(p, '\n', (size_t)(end - p));
         size_t len = (size_t)((newline ? newline : end) - p);
         line++;
-        if (len && p[len - 1] == '\r') len--;
+        while (len && (p[len - 1] == '\r' || p[len - 1] == ' ' || p[len - 1] == '\t')) len--;
         if (len) {
             int rc = batch_line(path, line, p, len, model, out, err);
             if (rc) return rc;

@@ -3,25 +3,46 @@
 #include "base/error.h"
 #include "base/files.h"
 
+/* A report would be written over another, or over what was read. */
+static int check_distinct(const struct load_options *o, struct error *err) {
+    const struct {
+        const char *option, *path;
+    } files[] = {{"--json", o->json}, {"--csv", o->csv}, {"--html", o->html}, {"--file", o->file}};
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = i + 1; k < 4; k++)
+            if (file_same(files[i].path, files[k].path))
+                return error_set(err, QUIRE_EINVAL, "%s %.200s is the file of %s, too: each needs its own",
+                                 files[i].option, files[i].path, files[k].option);
+    return 0;
+}
+
 int outputs_open(struct outputs *f, const struct load_options *o, struct error *err) {
     *f = (struct outputs){0};
     int rc = file_open_result("--json", o->json, &f->json, err);
     if (!rc) rc = file_open_result("--csv", o->csv, &f->csv, err);
     if (!rc) rc = file_open_result("--html", o->html, &f->html, err);
-    return rc;
+    return rc ? rc : check_distinct(o, err);
+}
+
+/* Tells the first error, and keeps it. */
+static void write_one(FILE *f, const char *option, const char *path, struct buf *text, int *rc,
+                      struct error *err) {
+    struct error own = {0};
+    int failed = buf_ok(text) ? file_write_result(f, option, path, text, &own)
+                              : error_set(&own, QUIRE_ENOMEM, "out of memory for the report");
+    if (failed && !*rc) {
+        *rc = failed;
+        *err = own;
+    }
+    buf_free(text);
 }
 
 int outputs_write(const struct outputs *f, const struct load_options *o, struct output_texts *t,
                   struct error *err) {
-    int rc = 0;
-    if (!buf_ok(&t->json) || !buf_ok(&t->csv) || !buf_ok(&t->html))
-        rc = error_set(err, QUIRE_ENOMEM, "out of memory for the report");
-    if (!rc) rc = file_write_result(f->json, "--json", o->json, &t->json, err);
-    if (!rc) rc = file_write_result(f->csv, "--csv", o->csv, &t->csv, err);
-    if (!rc) rc = file_write_result(f->html, "--html", o->html, &t->html, err);
-    buf_free(&t->json);
-    buf_free(&t->csv);
-    buf_free(&t->html);
+    int rc = 0; /* where one cannot be written, the others still are */
+    write_one(f->json, "--json", o->json, &t->json, &rc, err);
+    write_one(f->csv, "--csv", o->csv, &t->csv, &rc, err);
+    write_one(f->html, "--html", o->html, &t->html, &rc, err);
     return rc;
 }
 

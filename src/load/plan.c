@@ -15,6 +15,7 @@
 #define OPEN_SECONDS  30
 #define SHAREGPT_MOST 1000 /* conversations used when no number is given */
 #define FILE_MAX_MIB  1024
+#define TRACE_MOST_S  1e7 /* as --duration */
 
 /* ---- options ---- */
 
@@ -138,6 +139,13 @@ static int fit_trace(struct plan *p, struct error *err) {
             "none of the %zu requests of %.200s fits into the model's %zu tokens; --scale makes them "
             "shorter",
             long_ones, p->o->file, limit);
+    size_t last = (p->o->requests && (size_t)p->o->requests < kept ? (size_t)p->o->requests : kept) - 1;
+    double span = p->items.v[last].at_s / p->o->time_scale;
+    if (span > TRACE_MOST_S && p->o->duration_s <= 0)
+        return error_set(err, QUIRE_EINVAL,
+                         "the requests of %.200s are spread over %.3g seconds; up to %.0f are replayed "
+                         "(--time-scale, --duration, --requests)",
+                         p->o->file, span, TRACE_MOST_S);
     if (long_ones)
         snprintf(p->note[0], sizeof p->note[0],
                  "%zu of %zu requests of the trace are longer than the model's %zu tokens and were left out",

@@ -1,5 +1,7 @@
 #include "load/report.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -148,8 +150,10 @@ static void figures(const struct plan *p, const struct point *k, FILE *out) {
 
 void report_point(const struct plan *p, const struct point *k, FILE *out) {
     const struct summary *s = &k->all;
-    fprintf(out, "\n%s: %s (%s%s%s)\n", k->title, p->target.model, p->target.base,
-            *p->target.software ? ", " : "", p->target.software);
+    char model[200], software[200]; /* a server may call them anything, also what moves a cursor */
+    utf8_printable(model, sizeof model, p->target.model, strlen(p->target.model));
+    utf8_printable(software, sizeof software, p->target.software, strlen(p->target.software));
+    fprintf(out, "\n%s: %s (%s%s%s)\n", k->title, model, p->target.base, *software ? ", " : "", software);
     fprintf(out, "  requests %zu ok, %zu failed", s->n_ok, s->n_failed);
     if (s->n_canceled) fprintf(out, ", %zu unfinished", s->n_canceled);
     fprintf(out, " in %.2f s%s", s->duration_s, k->n_runs > 1 ? " (all repeats)" : "");

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "load/ticker.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -13,6 +14,7 @@
 #define LOST_ANSWERS  20 /* failures, with no success ever, after which there is no point in going on */
 #define TICK_US       50000
 #define WARMUP_IDS    (UINT64_C(1) << 48)
+#define NEVER_S       1e9 /* --duration ends before */
 
 struct flight {
     struct runner *runner;
@@ -90,7 +92,7 @@ static void plan_arrival(struct runner *r) {
             r->next_arrival_us = UINT64_MAX;
             return;
         }
-        at = r->c->items->v[i].at_s / r->c->time_scale;
+        at = fmin(r->c->items->v[i].at_s / r->c->time_scale, NEVER_S);
     } else {
         at = arrival_next(&r->arrival);
     }

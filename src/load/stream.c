@@ -65,15 +65,21 @@ static void take_message(struct stream *s, const char *json, size_t n) {
 
 static void take_data(void *user, const char *data, size_t n) {
     struct stream *s = user;
+    if (s->finished) return; /* what follows the end is no part of the answer */
     if (n == 6 && !memcmp(data, "[DONE]", 6))
         s->finished = true;
     else
         take_message(s, data, n);
 }
 
+static bool is_event_stream(const char *type) {
+    size_t n = strcspn(type, "; \t");
+    return n == 17 && !strncasecmp(type, "text/event-stream", n);
+}
+
 static void find_type(struct stream *s, const struct http_answer *a) {
     s->answer.status = a->status;
-    s->is_stream = !s->request.plain && a->status == 200 && !strncasecmp(a->type, "text/event-stream", 17);
+    s->is_stream = !s->request.plain && a->status == 200 && is_event_stream(a->type);
     if (!s->request.plain && *a->encoding && strcasecmp(a->encoding, "identity") != 0) {
         char line[80];
         snprintf(line, sizeof line, "the answer is compressed (%s), which was not asked for", a->encoding);

@@ -1,5 +1,7 @@
 #include "load/svg.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -11,8 +13,12 @@
 #define BOTTOM 40
 
 void html_text(struct buf *out, const char *s) {
-    for (; *s; s++) {
-        if (*s == '<')
+    size_t left = strlen(s);
+    while (left) {
+        size_t n = utf8_sequence(s, left);
+        if (!n)
+            buf_puts(out, UTF8_REPLACEMENT);
+        else if (*s == '<')
             buf_puts(out, "&lt;");
         else if (*s == '>')
             buf_puts(out, "&gt;");
@@ -21,7 +27,10 @@ void html_text(struct buf *out, const char *s) {
         else if (*s == '"')
             buf_puts(out, "&quot;");
         else
-            buf_putc(out, *s);
+            buf_append(out, s, n);
+        if (!n) n = 1;
+        s += n;
+        left -= n;
     }
 }
 

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define ASKS_AT_ONCE 8
 
@@ -52,7 +53,7 @@ static char *join(const char *a, const char *b) {
 
 /* http://HOST:PORT of what was given: with or without a scheme, /v1 and a slash at the end. */
 static int find_urls(const char *given, struct target *t, struct error *err) {
-    bool has_scheme = !strncmp(given, "http://", 7) || !strncmp(given, "https://", 8);
+    bool has_scheme = !strncasecmp(given, "http://", 7) || !strncasecmp(given, "https://", 8);
     if (!has_scheme && (strstr(given, "://") || !*given))
         return error_set(err, QUIRE_EINVAL, "the server \"%.100s\" is not a URL of http or https", given);
     t->base = join(has_scheme ? "" : "http://", given);

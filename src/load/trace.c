@@ -6,6 +6,7 @@
 #include "load/workload.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -20,7 +21,8 @@ struct place {
     size_t line;
 };
 
-#define FIELDS_MAX 16
+#define FIELDS_MAX       16
+#define TIMESTAMP_MAX_MS 1e15
 
 /* Cuts a line of CSV in place. These files have no quotes. */
 static size_t cut(char *line, char *fields[FIELDS_MAX]) {
@@ -47,11 +49,12 @@ static bool read_date(const char *text, double *out) {
         return false;
     const char *rest = text + used;
     if (*rest && strcmp(rest, "Z") != 0 && strcmp(rest, "+00:00") != 0) return false;
-    if (!(seconds >= 0 && seconds < 61) || t.tm_mon < 1 || t.tm_mon > 12 || t.tm_year < 1970) return false;
+    if (!(seconds >= 0 && seconds < 61) || t.tm_hour > 23 || t.tm_min > 59 || t.tm_year < 1970) return false;
     t.tm_year -= 1900;
     t.tm_mon -= 1;
-    *out = (double)timegm(&t) + seconds;
-    return true;
+    struct tm given = t;
+    *out = (double)timegm(&t) + seconds; /* which makes a day that there is of any */
+    return t.tm_mday == given.tm_mday && t.tm_mon == given.tm_mon && t.tm_hour == given.tm_hour;
 }
 
 static int field_tokens(struct place at, const char *name, const char *text, uint32_t *out,
@@ -66,7 +69,7 @@ static int field_tokens(struct place at, const char *name, const char *text, uin
 
 /* Which columns a CSV has: by its header. */
 struct columns {
-    bool dates;
+    bool known, dates;
     size_t at, input, output, least;
 };
 
@@ -86,9 +89,10 @@ static int csv_header(struct place at, char *line, bool azure, struct columns *c
                  column(fields, n, azure ? "ContextTokens" : "Request tokens", &c->input) &&
                  column(fields, n, azure ? "GeneratedTokens" : "Response tokens", &c->output);
     if (!found)
-        return error_set(err, QUIRE_EFORMAT, "%.200s:1: the header is not that of %s", at.path,
+        return error_set(err, QUIRE_EFORMAT, "%.200s:%zu: the header is not that of %s", at.path, at.line,
                          azure ? "TIMESTAMP,ContextTokens,GeneratedTokens (azure)"
                                : "Timestamp,...,Request tokens,Response tokens (burstgpt)");
+    c->known = true;
     c->dates = azure;
     c->least = 1 + (c->at > c->input ? c->at : c->input);
     if (c->output + 1 > c->least) c->least = c->output + 1;
@@ -120,9 +124,10 @@ static int json_row(struct place at, const char *line, size_t n, struct item *it
     json_int_t most = LENGTH_MAX_TOKENS;
     int rc = 0;
     size_t i;
-    if (!json_is_number(when) || json_number_value(when) < 0 || !json_is_integer(in) ||
-        json_integer_value(in) < 1 || json_integer_value(in) > most || !json_is_integer(out) ||
-        json_integer_value(out) < 0 || json_integer_value(out) > most || (ids && !json_is_array(ids)))
+    if (!json_is_number(when) || !(json_number_value(when) >= 0) ||
+        json_number_value(when) > TIMESTAMP_MAX_MS || !json_is_integer(in) || json_integer_value(in) < 1 ||
+        json_integer_value(in) > most || !json_is_integer(out) || json_integer_value(out) < 0 ||
+        json_integer_value(out) > most || (ids && !json_is_array(ids)))
         rc = error_set(
             err, QUIRE_EFORMAT,
             "%.200s:%zu: expected \"timestamp\" (ms), \"input_length\", \"output_length\" (tokens up to "
@@ -136,7 +141,16 @@ static int json_row(struct place at, const char *line, size_t n, struct item *it
         if (item->n_blocks && !(item->blocks = calloc(item->n_blocks, sizeof *item->blocks)))
             rc = error_set(err, QUIRE_ENOMEM, "out of memory for %.200s", at.path);
     }
-    if (!rc) json_array_foreach(ids, i, id) item->blocks[i] = (uint32_t)json_integer_value(id);
+    json_array_foreach(ids, i, id) {
+        if (rc) break;
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > UINT32_MAX)
+            rc = error_set(err, QUIRE_EFORMAT,
+                           "%.200s:%zu: \"hash_ids\" has a member that is no integer from 0 "
+                           "to %u",
+                           at.path, at.line, UINT32_MAX);
+        else
+            item->blocks[i] = (uint32_t)json_integer_value(id);
+    }
     json_decref(root);
     return rc;
 }
@@ -147,21 +161,37 @@ static int by_arrival(const void *a, const void *b) {
     return 0;
 }
 
+static bool has_name(const char *line, size_t n, const char *name) {
+    size_t len = strlen(name);
+    for (size_t i = 0; i + len <= n; i++)
+        if (!strncasecmp(line + i, name, len)) return true;
+    return false;
+}
+
+/* By the first line that is not empty; NULL: none of the three. */
 static const char *guess_format(const char *data) {
+    data += strspn(data, " \t\r\n");
+    size_t n = strcspn(data, "\r\n");
     if (*data == '{') return "mooncake";
-    return !strncasecmp(data, "timestamp,contexttokens", 23) ? "azure" : "burstgpt";
+    if (has_name(data, n, "ContextTokens")) return "azure";
+    return has_name(data, n, "Request tokens") ? "burstgpt" : NULL;
 }
 
 int items_trace(const char *path, char *data, size_t n, const char *format, struct items *out,
                 struct error *err) {
     struct place at = {path, 0};
     struct columns columns = {0};
-    if (n >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) {
-        data += 3;
-        n -= 3;
-    }
+    size_t mark = utf8_mark(data, n);
+    data += mark;
+    n -= mark;
     if (!n) return error_set(err, QUIRE_EFORMAT, "%.200s is empty", path);
-    if (!strcmp(format, "auto")) format = guess_format(data);
+    if (!strcmp(format, "auto") && !(format = guess_format(data)))
+        return error_set(
+            err, QUIRE_EFORMAT,
+            "%.200s:1: the header is that of no known trace: azure (TIMESTAMP,ContextTokens,"
+            "GeneratedTokens), burstgpt (Timestamp,...,Request tokens,Response tokens), mooncake "
+            "(JSON lines)",
+            path);
     bool csv = strcmp(format, "mooncake") != 0;
     for (char *p = data, *end = data + n; p < end;) {
         char *newline = memchr(p, '\n', (size_t)(end - p));
@@ -175,7 +205,7 @@ int items_trace(const char *path, char *data, size_t n, const char *format, stru
         if (strlen(line) != len)
             return error_set(err, QUIRE_EFORMAT, "%.200s:%zu: a NUL byte", path, at.line);
         int rc = 0;
-        if (csv && at.line == 1) {
+        if (csv && !columns.known) {
             rc = csv_header(at, line, !strcmp(format, "azure"), &columns, err);
         } else {
             struct item *item = items_add(out);

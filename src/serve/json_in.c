@@ -1,6 +1,7 @@
 #include "serve/json_in.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -39,7 +40,7 @@ static struct shape scan(const char *text, size_t len) {
 
 int json_in_object(const char *text, size_t len, json_t **out, struct error *err) {
     if (!len) return error_set(err, QUIRE_EFORMAT, "the request body is empty; expected a JSON object");
-    if (len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+    if (utf8_mark(text, len))
         return error_set(err, QUIRE_EFORMAT,
                          "the request body starts with a byte order mark; send plain UTF-8 without one");
     struct shape shape = scan(text, len);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -468,7 +469,7 @@ static int load(struct json_loader *l, struct tokenizer **out) {
 
 static json_t *parse(const char *text, size_t n, const char *name, struct error *err) {
     json_error_t e;
-    if (n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) {
+    if (utf8_mark(text, n)) {
         error_set(err, QUIRE_EFORMAT, "%s begins with a byte order mark, which JSON has not; remove it",
                   name);
         return NULL;

@@ -1,6 +1,7 @@
 /* JSON of a folder: parsing, typed getters that name the key, and metadata made from it. */
 #include "base/error.h"
 #include "base/size.h"
+#include "base/utf8.h"
 #include "weights/hf_impl.h"
 
 #include <inttypes.h>
@@ -46,7 +47,7 @@ static json_t *load(const char *text, size_t n, json_error_t *e) {
 int hf_json_load(const char *text, size_t n, json_t **out, struct error *err) {
     json_error_t e;
     *out = NULL;
-    if (n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+    if (utf8_mark(text, n))
         return error_set(err, QUIRE_EFORMAT,
                          "it begins with a byte order mark, which JSON has not; remove it");
     *out = load(text, n, &e);

@@ -129,6 +129,7 @@ WHOLE = {
     "no newline at the end": [head(**CLOSE) + answer().rstrip(b"\n")],
     "a byte order mark": [head(**CLOSE) + b"\xef\xbb\xbf" + answer()],
     "100 Continue ahead": [b"HTTP/1.1 100 Continue\r\n\r\n" + head(**CLOSE) + answer()],
+    "content behind the end": [head(**CLOSE) + answer() + event(chunk("five"))],
     "a long line": [head(**CLOSE) + event(chunk(" ", padding="x" * 1_000_000)) + answer(words=WORDS[1:])],
 }
 
@@ -163,6 +164,8 @@ BROKEN = {
     "a chunk size that is none": ([head(**CHUNKED, **CLOSE) + b"zz\r\nabc\r\n"], "cut", ""),
     "not JSON": ([head(**CLOSE) + event("hello")], "malformed", "hello"),
     "no stream": ([head(type_="application/json", **CLOSE) + b"{}"], "malformed", "no event stream"),
+    "nearly a stream": ([head(type_="text/event-streamer", **CLOSE) + answer()], "malformed", "no event stream"),
+    "a head without measure": ([b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000 + b"\r\n\r\n"], "cut", "above 100 KB"),
     "a redirection": ([head("307 Temporary Redirect", Location="/v1/other", Content_Length=0, **CLOSE)], "http", ""),
     "compressed": ([head(Content_Encoding="gzip", **CLOSE) + gzipped], "malformed", "gzip"),
     "nothing at all": ([b""], "cut", ""),
