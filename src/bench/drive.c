@@ -212,8 +212,9 @@ static int fly(struct drive *d, struct quire_engine *e, const struct drive_load 
     hold(d, false);
     while (!rc && f->n_left) {
         await(d);
-        rc = interrupted && *interrupted ? error_set(err, QUIRE_ECANCELED, "interrupted")
-                                         : read_events(f, err);
+        rc = interrupted && *interrupted              ? error_set(err, QUIRE_ECANCELED, "interrupted")
+             : l->until_us && clock_us() >= l->until_us ? error_set(err, QUIRE_ECANCELED, "its time is over")
+                                                        : read_events(f, err);
         if (!rc && f->begun && f->n_submitted < f->n) rc = submit(d, e, l, f->n, f, err);
     }
     return rc;

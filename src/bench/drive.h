@@ -28,6 +28,7 @@ struct drive_load {
     size_t n_prefix;           /* of n_prompt: the same in all prompts, of all loads */
     /* submitted when the first token of the others is there; 0: none */
     size_t n_late, late_prompt, late_output;
+    uint64_t until_us; /* clock_us() at which it is given up, as by an interruption; 0: never */
 };
 
 struct drive_step {
@@ -37,8 +38,8 @@ struct drive_step {
 
 /* Submits all and waits for their ends, and for all steps to be told. Without preemptions the prefill rows of
  * the steps are the prompts' tokens that were not found in the cache, and the decode rows are n_seqs *
- * (n_output - 1) and n_late * (late_output - 1). QUIRE_ECANCELED: interrupted (may be NULL) was raised;
- * nothing runs any more then. QUIRE_ELIMIT: more than max_steps steps. Else errors of quire_submit and of a
+ * (n_output - 1) and n_late * (late_output - 1). QUIRE_ECANCELED: interrupted (may be NULL) was raised, or
+ * the time was over; nothing runs any more then. QUIRE_ELIMIT: more than max_steps steps. Else errors of quire_submit and of a
  * sequence that failed. */
 int drive_run(struct drive *d, struct quire_engine *e, const struct drive_load *l,
               const volatile int *interrupted, struct error *err);

@@ -23,7 +23,6 @@ struct playing {
     char streams[24], rate[32], input[48], output[48];
     struct sim_target target;
     struct calibration cal; /* at the server's speed */
-    struct performer performer;
     struct plan plan;
 };
 
@@ -79,7 +78,7 @@ static void read_outcome(const struct playing *g, struct gain_outcome *out) {
                                  .ttft_p95_ms = fmax(0, s->ms[LATENCY_TTFT].p95),
                                  .tpot_p95_ms = fmax(0, s->ms[LATENCY_TPOT].p95),
                                  .itl_p99_ms = fmax(0, s->ms[LATENCY_ITL].p99),
-                                 .step_s = g->target.outcome.busy_us / 1e6 / fmax(1, (double)s->n_ok)};
+                                 .step_s = g->target.total.busy_us / 1e6 / fmax(1, (double)s->n_ok)};
 }
 
 static int perform(struct playing *g, struct advise_player *p, const struct gain_load *l, struct error *err) {
@@ -91,7 +90,8 @@ static int perform(struct playing *g, struct advise_player *p, const struct gain
                                                .cal = &g->cal,
                                                .fleet = {.n_replicas = 1, .routing = SIM_LEAST_LOADED}}};
     int rc = describe_load(g, l, (double)g->target.config.engine.max_model_len, err);
-    return rc ? rc : sim_measure(&g->target, &g->load, &g->performer, &g->plan, p->interrupted, err);
+    if (!rc) rc = sim_measure(&g->target, &g->load, &g->plan, p->interrupted, err);
+    return rc ? rc : plan_check_answers(&g->plan, err);
 }
 
 static int play(void *ctx, const struct gain_load *l, struct gain_outcome *out, struct error *err) {

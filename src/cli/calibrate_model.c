@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #define KV_BYTES   (UINT64_C(1) << 30) /* for the measurements; what a server would take is worked out */
+#define API_S      15                  /* of the limit, kept for the API */
 #define SEQS_LEAST 128 /* so that steps of many sequences are measured, whatever is simulated then */
 
 struct session_parts {
@@ -34,6 +35,7 @@ struct session_parts {
     const char *name; /* of the model in the API */
     char url[64];
     const volatile int *interrupted;
+    uint64_t until_us; /* when all measuring ends */
     uint64_t salt;         /* of the next prompts */
     struct meminfo memory; /* before the model was opened */
     double memory_share;   /* 0: KV memory was given */
@@ -41,7 +43,8 @@ struct session_parts {
 
 /* ---- the API ---- */
 
-/* A closed loop of random prompts; what the client saw, and how the engine's own TTFT was on average. */
+/* A closed loop of random prompts; what the client saw, and how the engine's own TTFT was on average.
+ * QUIRE_ELIMIT: the time for measuring is over. */
 static int probe(struct session_parts *p, uint32_t input, uint32_t output, size_t streams, size_t n,
                  uint64_t salt, struct summary *s, double *engine_ttft_ms, struct error *err) {
     struct workload_spec spec = {.name = "random",
@@ -60,13 +63,15 @@ static int probe(struct session_parts *p, uint32_t input, uint32_t output, size_
                            .time_scale = 1,
                            .interval_s = 1,
                            .http = {.timeout_s = 600},
-                           .interrupted = p->interrupted};
+                           .interrupted = p->interrupted,
+                           .end_us = p->until_us};
     const struct quire_hist *h = &quire_stats(p->model.engine)->ttft;
     double sum = atomic_load(&h->sum), count = (double)atomic_load(&h->n);
     struct run run = {0};
     int rc = run_perform(&c, &run, err);
     if (!rc) summarize(&run, 1, &(struct slo){0}, 0, false, s);
     if (!rc && run.interrupted) rc = error_set(err, QUIRE_ECANCELED, "interrupted");
+    if (!rc && run.cut) rc = error_set(err, QUIRE_ELIMIT, "its time is over");
     if (!rc && (s->n_failed || !s->n_ok))
         rc = error_set(err, QUIRE_EINTERNAL, "%zu of %zu requests of the calibration failed: %s", s->n_failed,
                        s->n_requests, run.n_failures ? run.failures[0].example : "");
@@ -90,23 +95,34 @@ static int outside(struct session_parts *p, uint32_t input, size_t n, double *ms
     return rc;
 }
 
-static int measure_api(struct session_parts *p, struct calibration *c, struct error *err) {
+/* Of the parts, each done in turn: how many, in *n_done. */
+#define API_PARTS 4
+
+static int measure_api(struct session_parts *p, struct calibration *c, int *n_done, struct error *err) {
     const struct quire_info *info = quire_info(p->model.engine);
     uint32_t small = 16, large = (uint32_t)size_min(600, info->max_model_len / 2);
     size_t streams = size_min(16, info->max_requests), n;
     struct summary s;
     double few, many, engine_ms;
     int rc = outside(p, small, 12, &few, err);
-    if (!rc) rc = outside(p, large, 4, &many, err);
     if (rc) return rc;
+    c->request_us = fmax(0, 1000 * few);
+    *n_done = 1;
+    rc = outside(p, large, 4, &many, err);
+    if (rc) return rc;
+    *n_done = 2;
     c->prompt_token_us = large > small ? fmax(0, 1000 * (many - few)) / (double)(large - small) : 0;
     c->request_us = fmax(0, 1000 * few - c->prompt_token_us * small);
     drive_forget(p->drive);
     rc = probe(p, small, 48, 1, 4, p->salt++, &s, &engine_ms, err);
-    if (!rc) rc = probe(p, small, 32, streams, 2 * streams, p->salt++, &s, &engine_ms, err);
+    if (rc) return rc;
+    *n_done = 3;
+    rc = probe(p, small, 32, streams, 2 * streams, p->salt++, &s, &engine_ms, err);
     const struct drive_step *steps = drive_steps(p->drive, &n);
-    if (!rc) calibrate_api(steps, n, &c->steps, &c->gap_us, &c->row_us);
-    return rc;
+    if (rc) return rc;
+    *n_done = 4;
+    calibrate_api(steps, n, &c->steps, &c->gap_us, &c->row_us);
+    return 0;
 }
 
 static int open_server(struct session_parts *p, struct log *log, struct error *err) {
@@ -122,19 +138,38 @@ static int open_server(struct session_parts *p, struct log *log, struct error *e
     int rc = serve_start(&c, &p->model.text, p->model.engine, &p->server, err);
     if (rc) return rc;
     snprintf(p->url, sizeof p->url, "http://127.0.0.1:%u", serve_port(p->server));
-    p->config = (struct target_config){.url = p->url, .http = {.timeout_s = 600}};
+    double left_s = (double)(p->until_us - size_min(p->until_us, clock_us())) / 1e6;
+    p->config = (struct target_config){.url = p->url, .http = {.timeout_s = fmax(1, left_s)}};
     return target_open(&p->config, &p->target, err);
 }
 
-/* The template's own tokens, which may remain unknown (then none are simulated), and the words that prompts
- * are made of. */
-static int learn(struct session_parts *p, struct calibration *c, struct error *err) {
-    struct error unknown;
-    if (p->model.chat_template && !target_learn_tokens(&p->config, &p->target, true, &unknown) &&
-        p->target.chat.known && p->target.chat.tokens > 0)
-        c->chat_tokens = (size_t)p->target.chat.tokens;
-    p->target.n_words = p->target.n_ids = 0;
-    return target_learn_tokens(&p->config, &p->target, false, err);
+static int measure_around(struct session_parts *p, struct calibration *c, int *n_done, struct log *log,
+                          struct error *err) {
+    int rc = open_server(p, log, err);
+    if (!rc) rc = target_learn_tokens(&p->config, &p->target, false, err);
+    return rc ? rc : measure_api(p, c, n_done, err);
+}
+
+/* What is measured of the API when the time is over stays; the rest is taken to be nothing. */
+static int measure_in_time(struct session_parts *p, struct calibration *c, struct log *log,
+                           struct error *err) {
+    int n_done = 0;
+    int rc = measure_around(p, c, &n_done, log, err);
+    bool over = rc && rc != QUIRE_ECANCELED && rc != QUIRE_ENOMEM && clock_us() >= p->until_us;
+    if (over) *err = (struct error){0};
+    c->measured_share = (p->steps.share + n_done / (double)API_PARTS) / 2;
+    return over ? 0 : rc;
+}
+
+/* The template's own tokens; what remains unknown is simulated as if it were none, or like one message. */
+static void learn_template(const struct session_parts *p, struct calibration *c) {
+    size_t turns = template_tokens(&p->model.text, "suau");
+    c->chat_tokens = template_tokens(&p->model.text, "u");
+    c->chat_system_tokens = template_tokens(&p->model.text, "su");
+    if (turns > c->chat_system_tokens && c->chat_system_tokens)
+        c->chat_turn_tokens = turns - c->chat_system_tokens;
+    else if ((turns = template_tokens(&p->model.text, "uau")) > c->chat_tokens)
+        c->chat_turn_tokens = turns - c->chat_tokens;
 }
 
 /* ---- what was measured ---- */
@@ -211,21 +246,41 @@ static double share_of_cores(const struct session_parts *p, double seconds, size
     return busy_us > 0 ? seconds / (busy_us / 1e6 * (double)n_threads) : 0;
 }
 
+/* A machine that others use may need minutes for what takes a free one a minute. */
+static double limit_of(double seconds) {
+    return 2 * seconds + 30;
+}
+
+static void tell_limit(const struct calibration *c, double seconds) {
+    if (c->measured_share > 1 - 1e-9) return;
+    fprintf(stderr,
+            "calibration: it ended at its limit of %.0f s with %.0f %% of what is to be measured; the steps got "
+            "%.0f %% of their cores. What is simulated with it is rough: calibrate when the machine is free, or "
+            "with more --calibrate-seconds\n",
+            limit_of(seconds), 100 * c->measured_share, 100 * c->cpu_share);
+}
+
 static int measure(struct session_parts *p, const char *argument, double seconds, size_t max_num_seqs,
                    struct log *log, struct calibration *c, struct error *err) {
     FILE *progress = isatty(STDERR_FILENO) ? stderr : NULL;
-    struct calibrate_options o = {seconds, progress, p->interrupted};
+    struct calibrate_options o = {seconds, limit_of(seconds) - API_S, progress, p->interrupted};
     int rc = describe(p, argument, c, err);
     if (!rc && quire_info(p->model.engine)->pooling)
         rc = error_set(err, QUIRE_EUNSUPPORTED, "%s makes vectors; text can be simulated", argument);
     if (!rc) wait_for_memory(p);
+    p->until_us = clock_us() + (uint64_t)(limit_of(seconds) * 1e6);
     double before = cpu_s();
     if (!rc) rc = calibrate_run(p->drive, p->model.engine, max_num_seqs, &o, &p->steps, err);
     if (!rc) c->cpu_share = share_of_cores(p, cpu_s() - before, c->n_threads);
+    if (!rc && p->steps.n < STEP_LEAST && p->steps.share < 1)
+        rc = error_set(err, QUIRE_ELIMIT,
+                       "only %zu steps could be measured in %.0f s, %d are needed: the machine is too busy, or "
+                       "too slow for --calibrate-seconds %g",
+                       p->steps.n, limit_of(seconds) - API_S, STEP_LEAST, seconds);
     if (!rc) rc = step_model_fit(p->steps.steps, p->steps.end_us, p->steps.n, &c->steps, err);
-    if (!rc) rc = open_server(p, log, err);
-    if (!rc) rc = learn(p, c, err);
-    return rc ? rc : measure_api(p, c, err);
+    if (rc) return rc;
+    learn_template(p, c);
+    return measure_in_time(p, c, log, err);
 }
 
 int calibrate_model(const char *argument, const struct engine_options *given, double seconds,
@@ -249,6 +304,7 @@ int calibrate_model(const char *argument, const struct engine_options *given, do
     if (!rc) {
         out->startup_s = (double)(clock_us() - start) / 1e6;
         rc = measure(&p, argument, seconds, (size_t)o.max_num_seqs, &log, out, err);
+        if (!rc) tell_limit(out, seconds);
         target_free(&p.target);
         if (p.server) serve_stop(p.server, 1000);
         quire_shutdown(p.model.engine);

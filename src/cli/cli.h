@@ -128,6 +128,12 @@ void loaded_model_close(struct loaded_model *m);
 /* Only the tokenizer, for m->path and m->weights that are there; pre_override as the flag, NULL = none. */
 int loaded_model_tokenizer(struct loaded_model *m, const char *pre_override, struct error *err);
 
+/* ---- template_tokens.c ---- */
+
+/* Tokens that the chat template adds to a conversation whose messages are by these roles, as "sua" for system,
+ * user, assistant. 0: it refuses such a one, or there is no template. */
+size_t template_tokens(const struct model_text *m, const char *roles);
+
 /* ---- calibrate_model.c ---- */
 
 struct calibration;

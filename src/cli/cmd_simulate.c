@@ -19,6 +19,7 @@ struct simulate_options {
     struct engine_options engine;
     const char *save, *compare, *replicas, *routing;
     double calibrate_s, startup_s, idle_s, good_share;
+    bool wander;
 };
 
 #define AT(member) offsetof(struct simulate_options, member)
@@ -27,7 +28,10 @@ static const struct option own_rows[] = {
     {"save", OPTION_STRING, AT(save), "Simulation", "FILE", NULL, 0, 0, NULL, NULL,
      "Keep the calibration of MODEL in a file, to be given instead of it later."},
     {"calibrate-seconds", OPTION_FLOAT, AT(calibrate_s), "Simulation", "SECONDS", "45", 1, 3600, NULL, NULL,
-     "How long the model's steps are measured; the API around them takes about 15 more."},
+     "How long the model's steps are measured; the API around them takes about 15 more. A busy machine may need longer: all of it ends after twice this and 30 seconds."},
+    {"wander", OPTION_BOOL, AT(wander), "Simulation", NULL, "true", 0, 0, NULL, NULL,
+     "The machine's speed wanders as it did while it was calibrated, and a load is played several times, each "
+     "from another moment on; off: always its mean speed."},
     {"compare", OPTION_STRING, AT(compare), "Simulation", "FILE", NULL, 0, 0, NULL, NULL,
      "Reports of `quire bench serve --json` of the same load, separated by commas: the error of each figure "
      "beside the median of their repeats is told, and what is left of it at the speed that the steps had "
@@ -130,7 +134,6 @@ struct teller { /* a simulated server that says what it was at the end */
     struct sim_target target;
     struct performer inner;
     const struct simulate_options *o;
-    struct sim_outcome total;
     double real_s, virtual_s;
 };
 
@@ -145,15 +148,19 @@ static int perform(void *ctx, const struct run_config *config, struct run *run, 
     int rc = s->inner.perform(s->inner.ctx, config, run, err);
     s->real_s += (double)(clock_us() - start) / 1e6;
     s->virtual_s += run->duration_s;
-    s->total.n_steps += s->target.outcome.n_steps;
-    s->total.busy_us += s->target.outcome.busy_us;
     return rc;
+}
+
+static bool again(void *ctx, const struct run *runs, size_t n) {
+    struct teller *s = ctx;
+    return s->inner.again(s->inner.ctx, runs, n);
 }
 
 static int conclude(void *ctx, const struct plan *p, FILE *out, struct error *err) {
     struct teller *s = ctx;
+    const struct sim_outcome *all = &s->target.total;
     fprintf(out, "simulated: %.1f s in %.2f s, %llu steps, engines busy for %.1f s\n", s->virtual_s,
-            s->real_s, (unsigned long long)s->total.n_steps, s->total.busy_us / 1e6);
+            s->real_s, (unsigned long long)all->n_steps, all->busy_us / 1e6);
     struct sim_load load = {&s->o->load, &s->target, &interrupted};
     return s->o->compare ? sim_compare(p, &load, s->o->compare, out, err) : 0;
 }
@@ -172,6 +179,8 @@ static void print_calibration(const struct calibration *c) {
         "  a request takes %.2f ms and %.1f us a prompt token before the engine has it; a step takes %.0f us "
         "and %.0f us a token more while they are written out\n",
         c->request_us / 1000, c->prompt_token_us, c->gap_us, c->row_us);
+    if (c->measured_share > 0 && c->measured_share < 1 - 1e-9)
+        printf("  it ended at its time limit with %.0f %% of what is to be measured\n", 100 * c->measured_share);
     if (c->cpu_share > 0 && c->cpu_share < SHARED)
         printf("  other programs had the cores meanwhile: the steps got %.0f %% of them, and are as much too "
                "long; calibrate again when the machine is free\n",
@@ -201,7 +210,7 @@ static void print_scale(const struct scale_answer *a, const struct simulate_opti
 }
 
 static int simulate(const struct simulate_options *o, const struct calibration *c, struct error *err) {
-    struct teller s = {.o = o, .target = {.model = c->model}};
+    struct teller s = {.o = o, .target = {.model = c->model, .steady = !o->wander}};
     struct sim_config *config = &s.target.config;
     size_t n;
     int rc = read_replicas(o->replicas, &n, err);
@@ -218,7 +227,7 @@ static int simulate(const struct simulate_options *o, const struct calibration *
     if (!n) {
         struct scale_answer a;
         config->fleet.n_replicas = 1;
-        rc = sim_scale(&s.target, &o->load, o->good_share, &a, err);
+        rc = sim_scale(&s.target, &o->load, o->good_share, &interrupted, &a, err);
         if (rc) return rc;
         print_scale(&a, o, config->fleet.startup_s);
         config->fleet.growing = false;
@@ -226,7 +235,7 @@ static int simulate(const struct simulate_options *o, const struct calibration *
     }
     bool measured;
     s.inner = sim_performer(&s.target);
-    struct performer performer = {describe, perform, conclude, &s};
+    struct performer performer = {describe, perform, conclude, again, &s};
     return load_perform(&o->load, &performer, &interrupted, stdout, &measured, err);
 }
 

@@ -80,7 +80,6 @@ struct playing {
     char streams[24], input[24], output[24];
     size_t n_requests; /* 0: as many as `quire bench serve` sends by itself */
     struct sim_target target;
-    struct performer performer;
     struct plan plan;
 };
 
@@ -123,7 +122,8 @@ static int perform(struct playing *g, struct plan_player *p, const struct foreca
                                                .clock = calibration_clock(&p->cal),
                                                .cal = &p->cal,
                                                .fleet = {.n_replicas = 1, .routing = SIM_LEAST_LOADED}}};
-    rc = sim_measure(&g->target, &g->load, &g->performer, &g->plan, p->interrupted, err);
+    rc = sim_measure(&g->target, &g->load, &g->plan, p->interrupted, err);
+    if (!rc) rc = plan_check_answers(&g->plan, err);
     if (!rc && g->plan.points[0].all.n_failed)
         rc = error_set(err, QUIRE_ELIMIT,
                        "%zu of %zu requests would be refused: --max-queue is %zu, of %s streams",

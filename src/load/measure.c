@@ -25,6 +25,7 @@ static int run_point(struct plan *p, size_t i, size_t repeat, const volatile int
                            .n_sessions = k->n_sessions,
                            .duration_s = k->duration_s,
                            .warmup = (size_t)o->warmup,
+                           .point = i,
                            .salt = k->salt ? k->salt : 1 + i + POINTS_MAX * repeat,
                            .time_scale = o->time_scale,
                            .interval_s = o->interval_s,
@@ -46,6 +47,11 @@ static int run_point(struct plan *p, size_t i, size_t repeat, const volatile int
     return 0;
 }
 
+static bool again(const struct plan *p, const struct point *k, size_t n) {
+    const struct performer *v = p->performer;
+    return v && v->again && n < PERFORM_MOST && v->again(v->ctx, k->runs + k->n_runs - n, n);
+}
+
 static void sum_up(struct plan *p, struct point *k) {
     bool open = k->arrival.kind != ARRIVAL_CLOSED;
     summarize(k->runs, k->n_runs, &p->slo, p->price, open, &k->all);
@@ -54,18 +60,21 @@ static void sum_up(struct plan *p, struct point *k) {
 
 int plan_run(struct plan *p, size_t point, size_t repeat, const volatile int *interrupted,
              struct error *err) {
-    int rc = run_point(p, point, repeat, interrupted, err);
+    size_t n = 0;
+    int rc;
+    do rc = run_point(p, point, repeat, interrupted, err);
+    while (!rc && !*p->ended && again(p, &p->points[point], ++n));
     sum_up(p, &p->points[point]);
     return rc;
 }
 
 /* Repeats go round the points, so that a disturbance does not fall on one of them alone. */
 static int measure(struct plan *p, const volatile int *interrupted, FILE *out, struct error *err) {
-    size_t repeats = (size_t)p->o->repeat;
+    size_t repeats = (size_t)p->o->repeat, most = repeats * (p->performer ? PERFORM_MOST : 1);
     int rc = 0;
     for (size_t i = 0; i < p->n_points; i++) {
-        p->points[i].runs = calloc(repeats, sizeof *p->points[i].runs);
-        p->points[i].repeats = calloc(repeats, sizeof *p->points[i].repeats);
+        p->points[i].runs = calloc(most, sizeof *p->points[i].runs);
+        p->points[i].repeats = calloc(most, sizeof *p->points[i].repeats);
         if (!p->points[i].runs || !p->points[i].repeats) return error_set(err, QUIRE_ENOMEM, "out of memory");
     }
     for (size_t r = 0; r < repeats && !rc && !*p->ended; r++)

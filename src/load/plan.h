@@ -33,8 +33,12 @@ struct performer {
     int (*perform)(void *ctx, const struct run_config *config, struct run *run, struct error *err);
     /* Says what else it knows, once all has been reported; may be NULL. */
     int (*conclude)(void *ctx, const struct plan *p, FILE *out, struct error *err);
+    /* Whether the same requests are to be performed once more after these n runs of them, since another run
+     * may come out otherwise; at most PERFORM_MOST times in all. May be NULL: once. */
+    bool (*again)(void *ctx, const struct run *runs, size_t n);
     void *ctx;
 };
+#define PERFORM_MOST 16
 
 struct plan {
     const struct load_options *o;
@@ -71,7 +75,8 @@ int plan_measure(struct plan *p, const volatile int *interrupted, FILE *out, str
 bool plan_measured(const struct plan *p); /* whether there is anything to report */
 /* QUIRE_EIO, with the point's name and what it was told, when a point got nothing but failures. */
 int plan_check_answers(const struct plan *p, struct error *err);
-/* One run of one point, and the point's summaries. runs and repeats have room for it. */
+/* One run of one point (with a performer as often as it wants), and the point's summaries. runs and repeats
+ * have room for it. */
 int plan_run(struct plan *p, size_t point, size_t repeat, const volatile int *interrupted, struct error *err);
 
 /* ---- suites.c ---- */

@@ -156,7 +156,8 @@ void report_point(const struct plan *p, const struct point *k, FILE *out) {
     fprintf(out, "\n%s: %s (%s%s%s)\n", k->title, model, p->target.base, *software ? ", " : "", software);
     fprintf(out, "  requests %zu ok, %zu failed", s->n_ok, s->n_failed);
     if (s->n_canceled) fprintf(out, ", %zu unfinished", s->n_canceled);
-    fprintf(out, " in %.2f s%s", s->duration_s, k->n_runs > 1 ? " (all repeats)" : "");
+    fprintf(out, " in %.2f s", s->duration_s);
+    if (k->n_runs > 1) fprintf(out, " (%zu runs)", k->n_runs);
     if (s->n_ok)
         figures(p, k, out);
     else

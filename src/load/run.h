@@ -56,6 +56,7 @@ struct run_config {
     uint64_t n_sessions; /* 0: until duration_s has passed */
     double duration_s;   /* of sending; 0: until n_sessions are sent */
     size_t warmup;       /* requests before, not recorded */
+    size_t point; /* of a plan, which one this is */
     uint64_t salt;
     double time_scale;       /* of a trace: 2 is twice as fast */
     double interval_s;       /* between samples */

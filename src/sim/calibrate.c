@@ -70,6 +70,7 @@ struct calibrator {
     struct step_log *log;
     struct error *err;
     size_t n_run;
+    uint64_t start_us, until_us; /* until_us: in any case */
 };
 
 static int run_mix(struct calibrator *c, const struct mix *m) {
@@ -81,9 +82,14 @@ static int run_mix(struct calibrator *c, const struct mix *m) {
                            .n_prefix = m->prefix,
                            .n_late = m->n_late,
                            .late_prompt = m->late_prompt,
-                           .late_output = m->late_output};
+                           .late_output = m->late_output,
+                           .until_us = c->until_us};
     int rc = drive_run(c->drive, c->engine, &l, c->o->interrupted, c->err);
     return rc ? rc : keep(c->log, c->drive, c->err);
+}
+
+static bool interrupted(const struct calibrator *c) {
+    return c->o->interrupted && *c->o->interrupted;
 }
 
 static bool allowed(const struct calibrator *c, const struct mix *m, size_t max_num_seqs) {
@@ -107,24 +113,26 @@ static void shuffle(const struct mix **order, size_t n, uint32_t round) {
 }
 
 static int run_all(struct calibrator *c, const struct mix **order, size_t n) {
-    uint64_t start = clock_us(), end = start + (uint64_t)(c->o->seconds * 1e6);
-    for (uint32_t round = 0; !round || clock_us() < end; round++) {
+    uint64_t end = c->start_us + (uint64_t)(c->o->seconds * 1e6);
+    int rc = 0;
+    for (uint32_t round = 0; !rc && (!round || clock_us() < end); round++) {
         shuffle(order, n, round);
-        for (size_t i = 0; i < n && (!round || clock_us() < end); i++) {
-            int rc = run_mix(c, order[i]);
-            if (rc) return rc;
+        for (size_t i = 0; i < n && !rc && (!round || clock_us() < end); i++) {
+            rc = run_mix(c, order[i]);
+            if (!rc && !round) c->log->share += 1.0 / (double)n;
             if (c->o->progress)
                 fprintf(c->o->progress, "\rcalibrating: %zu mixes, %.0f s", c->n_run,
-                        (double)(clock_us() - start) / 1e6);
+                        (double)(clock_us() - c->start_us) / 1e6);
         }
     }
     if (c->o->progress) fprintf(c->o->progress, "\r\033[K");
-    return 0;
+    return rc == QUIRE_ECANCELED && !interrupted(c) && clock_us() >= c->until_us ? 0 : rc;
 }
 
 int calibrate_run(struct drive *d, struct quire_engine *e, size_t max_num_seqs,
                   const struct calibrate_options *o, struct step_log *log, struct error *err) {
-    struct calibrator c = {.drive = d, .engine = e, .o = o, .log = log, .err = err};
+    struct calibrator c = {.drive = d, .engine = e, .o = o, .log = log, .err = err, .start_us = clock_us()};
+    c.until_us = c.start_us + (uint64_t)(o->limit_s * 1e6);
     const struct mix *order[N_MIXES];
     size_t n = 0;
     for (size_t i = 0; i < N_MIXES; i++)

@@ -15,11 +15,13 @@ struct step_log {
     struct quire_step *steps; /* [n] */
     uint64_t *end_us;         /* [n] as struct drive_step has it */
     size_t n, cap;
+    double share; /* of the mixes that the engine's limits allow, how many were run to their end */
 };
 void step_log_free(struct step_log *log);
 
 struct calibrate_options {
-    double seconds; /* the mixes are gone through again until then; each once at least */
+    double seconds; /* the mixes are gone through again until then; each once if limit_s allows it */
+    double limit_s; /* when it ends in any case: a busy machine may need minutes */
     FILE *progress; /* NULL: none */
     const volatile int *interrupted;
 };

@@ -34,10 +34,12 @@ static const struct field counts[] = {
     COUNT(block_tokens, 1, 65536), COUNT(n_blocks, 1, 2147483647),       COUNT(kv_bytes_per_token, 1, 1e12),
     COUNT(chat_tokens, 0, 100000)};
 /* Those that a file may lack: 0. */
-static const struct field optional[] = {COUNT(tensor_bytes, 0, 9e15)};
+static const struct field optional[] = {COUNT(tensor_bytes, 0, 9e15), COUNT(chat_system_tokens, 0, 100000),
+                                        COUNT(chat_turn_tokens, 0, 100000)};
 static const struct field optional_numbers[] = {
     COUNT(gap_us, 0, 1e9),
     COUNT(cpu_share, 0, 1e3),
+    COUNT(measured_share, 0, 1),
     {"slow_low", offsetof(struct calibration, steps.slow_low), 0, 0, 1e9},
     {"slow_high", offsetof(struct calibration, steps.slow_high), 0, 0, 1e9}};
 static const struct field numbers[] = {COUNT(startup_s, 0, 1e6), COUNT(request_us, 0, 1e9),
@@ -68,6 +70,18 @@ static void put_fit(struct json_out *j, const struct step_model *m) {
     json_out_arr_end(j);
 }
 
+static void put_wander(struct json_out *j, const struct wander *w) {
+    if (!w->n) return;
+    json_out_key(j, "wander");
+    json_out_obj(j);
+    json_out_put_f64(j, "moment_us", w->moment_us);
+    json_out_key(j, "slow_thousandths");
+    json_out_arr(j);
+    for (size_t i = 0; i < w->n; i++) json_out_u64(j, w->slow[i]);
+    json_out_arr_end(j);
+    json_out_obj_end(j);
+}
+
 static void put_numbers(struct json_out *j, const struct field *f, size_t n, const char *base) {
     for (size_t i = 0; i < n; i++)
         json_out_put_f64(j, f[i].name, *(const double *)(const void *)(base + f[i].offset));
@@ -96,6 +110,7 @@ void calibration_write(const struct calibration *c, struct buf *out) {
     put_terms(&j, "forward_us", c->steps.forward_us);
     put_terms(&j, "rest_us", c->steps.rest_us);
     put_fit(&j, &c->steps);
+    put_wander(&j, &c->steps.wander);
     json_out_obj_end(&j);
     buf_putc(out, '\n');
 }
@@ -151,6 +166,25 @@ static void get_fit(struct reader *r, struct step_model *m) {
     }
 }
 
+/* A file may lack it. */
+static void get_wander(struct reader *r, struct wander *w) {
+    const json_t *of = json_object_get(r->root, "wander"), *v = json_object_get(of, "slow_thousandths");
+    char allowed[80];
+    if (!of) return;
+    w->moment_us = get_number(r, of, "moment_us", WANDER_BIN_US, 1e12);
+    double doublings = log2(w->moment_us / WANDER_BIN_US);
+    if (doublings != floor(doublings)) wrong(r, "moment_us", "50000 times a power of two");
+    snprintf(allowed, sizeof allowed, "an array of %d to %d whole numbers from %d to %d", WANDER_LEAST,
+             WANDER_MOST, WANDER_FASTEST, WANDER_SLOWEST);
+    w->n = json_array_size(v);
+    if (w->n < WANDER_LEAST || w->n > WANDER_MOST) wrong(r, "slow_thousandths", allowed);
+    for (size_t i = 0; !r->rc && i < w->n; i++) {
+        json_int_t slow = json_integer_value(json_array_get(v, i)); /* 0 when it is none */
+        if (slow < WANDER_FASTEST || slow > WANDER_SLOWEST) wrong(r, "slow_thousandths", allowed);
+        w->slow[i] = (uint16_t)slow;
+    }
+}
+
 static void get_windows(struct reader *r, struct calibration *c) {
     const json_t *v = json_object_get(r->root, "windows");
     if (json_array_size(v) != c->n_groups)
@@ -190,6 +224,7 @@ static void get_all(struct reader *r, struct calibration *c) {
     get_terms(r, "forward_us", c->steps.forward_us);
     get_terms(r, "rest_us", c->steps.rest_us);
     get_fit(r, &c->steps);
+    if (!r->rc) get_wander(r, &c->steps.wander);
 }
 
 int calibration_parse(const char *path, const char *text, size_t n, struct calibration *out,
@@ -229,5 +264,5 @@ static void time_step(void *ctx, struct quire_step *step) {
 }
 
 struct sim_clock calibration_clock(const struct calibration *c) {
-    return (struct sim_clock){time_step, (void *)(uintptr_t)c};
+    return (struct sim_clock){.time = time_step, .ctx = (void *)(uintptr_t)c};
 }

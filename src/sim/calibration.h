@@ -26,8 +26,13 @@ struct calibration {
      * prompt, before the engine has it; gap_us, row_us: what a step takes longer, and for each token, while
      * the server writes it out and a client on the same machine reads it (sim/calibrate.h) */
     double request_us, prompt_token_us, gap_us, row_us;
+    /* How much of what is to be measured was: less than 1 when the machine did not get through it in time; 0:
+     * not told */
+    double measured_share;
     double cpu_share; /* of its threads' cores, that the process had while steps were measured; 0: not told */
-    size_t chat_tokens; /* that the chat template adds to a message */
+    /* That the chat template adds: to a message alone, to a system message and one more together, and with
+     * each further turn; 0 of the last two: not told, as of a message alone */
+    size_t chat_tokens, chat_system_tokens, chat_turn_tokens;
     struct step_model steps;
 };
 

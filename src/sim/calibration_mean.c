@@ -59,7 +59,8 @@ static void mean(const struct calibration *v, size_t n, struct calibration *out)
     double share = 1.0 / (double)n;
     *out = v[0];
     *m = (struct step_model){0};
-    out->request_us = out->prompt_token_us = out->gap_us = out->row_us = out->startup_s = out->cpu_share = 0;
+    out->request_us = out->prompt_token_us = out->gap_us = out->row_us = out->startup_s = 0;
+    out->cpu_share = out->measured_share = 0;
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < STEP_TERMS; k++) {
             add(&m->forward_us[k], v[i].steps.forward_us[k], share);
@@ -70,6 +71,7 @@ static void mean(const struct calibration *v, size_t n, struct calibration *out)
         add(&out->gap_us, v[i].gap_us, share);
         add(&out->row_us, v[i].row_us, share);
         add(&out->cpu_share, v[i].cpu_share, share);
+        add(&out->measured_share, v[i].measured_share, share);
         add(&out->startup_s, v[i].startup_s, share);
         if (v[i].max_model_len < out->max_model_len) out->max_model_len = v[i].max_model_len;
         if (v[i].n_blocks < out->n_blocks) out->n_blocks = v[i].n_blocks;
@@ -79,6 +81,12 @@ static void mean(const struct calibration *v, size_t n, struct calibration *out)
         for (size_t i = 0; i < n; i++) n_all += (double)v[i].steps.fit[r].n;
         for (size_t i = 0; i < n; i++) add_fit(&m->fit[r], &v[i].steps.fit[r], n_all);
     }
+}
+
+/* All moments of all, each as slow as it was beside the mean of all. */
+static void join_wanders(const struct calibration *v, size_t n, struct calibration *out) {
+    for (size_t i = 0; i < n; i++)
+        wander_join(&out->steps.wander, &v[i].steps.wander, typical_us(&v[i]) / typical_us(out));
 }
 
 /* From the slowest moments of the slowest to the fastest of the fastest. */
@@ -118,6 +126,7 @@ int calibration_read_all(const char *option, const char *paths, struct calibrati
     else {
         mean(v, n, out);
         spread(v, n, out);
+        join_wanders(v, n, out);
     }
     return 0;
 }

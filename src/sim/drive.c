@@ -2,6 +2,7 @@
 
 #include "base/due.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "sim/fleet.h"
 
 #include <math.h>
@@ -79,14 +80,43 @@ static void put(struct driver *d, struct talk *t, uint64_t key, uint32_t n) {
     t->n += n;
 }
 
+/* What the chat template puts around the words: at the start, before a message, behind it. About as much
+ * stands before a message as behind it. */
+struct frame {
+    size_t start, before, behind;
+};
+
+static struct frame frame_of(const struct driver *d, const struct talk *t) {
+    const struct calibration *c = d->s->cal;
+    const struct workload_spec *o = d->c->spec;
+    if (!o->chat || !c) return (struct frame){0};
+    size_t turn = c->chat_turn_tokens ? c->chat_turn_tokens : c->chat_tokens, all = c->chat_tokens;
+    bool system = o->prefix_tokens && t->session.n_turns > 1 && o->kind != WORKLOAD_AGENT_LAST;
+    if (t->session.turn)
+        all = turn;
+    else if (system && c->chat_system_tokens)
+        all = c->chat_system_tokens;
+    turn = size_min(turn, all);
+    return (struct frame){all - turn, turn - turn / 2, turn / 2};
+}
+
+static void put_frame(struct driver *d, struct talk *t, uint64_t which, size_t n) {
+    put(d, t, UINT64_C(0x66726d) + which, (uint32_t)n);
+}
+
 struct prompt {
     struct driver *d;
     struct talk *talk;
-    size_t kept; /* tokens that stay with the conversation */
+    size_t kept;   /* tokens that stay with the conversation */
+    size_t before; /* of the template, not yet put */
 };
 
 static void visit(void *ctx, enum part part, uint64_t id, uint32_t n, bool passing) {
     struct prompt *p = ctx;
+    if (part == PART_TURN || part == PART_OWN) {
+        put_frame(p->d, p->talk, 1, p->before);
+        p->before = 0;
+    }
     put(p->d, p->talk, scramble(id * 16 + (uint64_t)part), n);
     if (!passing) p->kept = p->talk->n;
 }
@@ -94,10 +124,12 @@ static void visit(void *ctx, enum part part, uint64_t id, uint32_t n, bool passi
 /* Writes the present turn's prompt behind the conversation; what is passing is cut off by the caller again.
  */
 static uint32_t write_prompt(struct driver *d, struct talk *t, size_t *kept) {
-    struct prompt p = {d, t, t->n};
+    struct frame f = frame_of(d, t);
+    put_frame(d, t, 0, f.start);
+    struct prompt p = {d, t, t->n, f.before};
     uint32_t output = workload_stretches(&d->workload, &t->session, &(struct stretch_visitor){visit, &p});
     bool all = p.kept == t->n;
-    if (d->c->spec->chat && d->s->cal) put(d, t, UINT64_C(0x66726d), (uint32_t)d->s->cal->chat_tokens);
+    put_frame(d, t, 2, p.before + f.behind);
     *kept = all ? t->n : p.kept;
     return output;
 }
@@ -470,7 +502,7 @@ int sim_perform(const struct sim_config *s, const struct run_config *config, str
     if (rc) return rc;
     run->gaps = calloc(1, sizeof *run->gaps);
     if (!run->gaps) return error_set(err, QUIRE_ENOMEM, "out of memory for the record of the run");
-    d.rc = fleet_open(&d.fleet, s, err);
+    d.rc = fleet_open(&d.fleet, s, config->spec->seed, err);
     if (!d.rc) warm_up(&d);
     if (!d.rc) record(&d);
     struct replica_figures f;
@@ -494,19 +526,38 @@ static int describe(void *ctx, struct target *t, struct error *err) {
 
 static int perform(void *ctx, const struct run_config *config, struct run *run, struct error *err) {
     struct sim_target *s = ctx;
-    return sim_perform(&s->config, config, run, &s->outcome, err);
+    struct sim_outcome *total = &s->total;
+    s->n_runs++;
+    s->config.draw = s->steady ? 0 : s->n_runs;
+    int rc = sim_perform(&s->config, config, run, &s->outcome, err);
+    total->n_steps += s->outcome.n_steps;
+    total->replica_s += s->outcome.replica_s;
+    total->busy_us += s->outcome.busy_us;
+    if (s->outcome.most_up > total->most_up) total->most_up = s->outcome.most_up;
+    return rc;
+}
+
+static bool again(void *ctx, const struct run *runs, size_t n) {
+    const struct sim_target *s = ctx;
+    double lasted_s = 0;
+    if (s->steady || !s->config.cal || !s->config.cal->steps.wander.n) return false;
+    for (size_t i = 0; i < n; i++) lasted_s += runs[i].duration_s;
+    return lasted_s < SIM_DRAWN_S;
 }
 
 struct performer sim_performer(struct sim_target *t) {
-    return (struct performer){describe, perform, NULL, t};
+    t->n_runs = 0;
+    t->total = (struct sim_outcome){0};
+    return (struct performer){describe, perform, NULL, again, t};
 }
 
-int sim_measure(struct sim_target *t, const struct load_options *load, struct performer *performer,
-                struct plan *plan, const volatile int *interrupted, struct error *err) {
-    *performer = sim_performer(t);
+int sim_measure(struct sim_target *t, const struct load_options *load, struct plan *plan,
+                const volatile int *interrupted, struct error *err) {
+    struct performer performer = sim_performer(t);
     int rc = plan_options(load, plan, err);
-    plan->performer = performer;
+    plan->performer = &performer;
     if (!rc) rc = plan_measure(plan, interrupted, NULL, err);
     if (!rc && *plan->ended) rc = error_set(err, QUIRE_ECANCELED, "%s", plan->ended);
-    return rc ? rc : plan_check_answers(plan, err);
+    plan->performer = NULL;
+    return rc;
 }

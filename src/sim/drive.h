@@ -22,6 +22,7 @@ struct sim_config {
     struct sim_options engine;
     struct sim_clock clock;
     const struct calibration *cal; /* what the API takes around the engine; NULL: nothing */
+    uint64_t draw; /* from which moment on cal's wander is played (sim/wander.h); 0: always the mean speed */
     struct sim_fleet fleet;
 };
 
@@ -43,13 +44,19 @@ int sim_perform(const struct sim_config *s, const struct run_config *config, str
 struct sim_target {
     struct sim_config config;
     const char *model;
+    bool steady;                /* at the mean speed of the calibration; else it wanders as it did then */
+    size_t n_runs;              /* since sim_performer */
     struct sim_outcome outcome; /* of the last run */
+    struct sim_outcome total;   /* of all since sim_performer; most_up: the most */
 };
+/* Runs in which the speed wanders are performed again, each from another moment on, until they have lasted
+ * for SIM_DRAWN_S together or there are PERFORM_MOST. */
+#define SIM_DRAWN_S 600
 struct performer sim_performer(struct sim_target *t);
 
-/* Plans a load and measures it on the target. *performer is filled and, as *t, must outlive *plan, which is
- * zeroed before and plan_free'd after this, whatever it returns. An interruption is QUIRE_ECANCELED. */
-int sim_measure(struct sim_target *t, const struct load_options *load, struct performer *performer,
-                struct plan *plan, const volatile int *interrupted, struct error *err);
+/* Plans a load and measures it on the target. *plan is zeroed before and plan_free'd after this, whatever it
+ * returns. An interruption is QUIRE_ECANCELED; requests that are refused are none (plan_check_answers). */
+int sim_measure(struct sim_target *t, const struct load_options *load, struct plan *plan,
+                const volatile int *interrupted, struct error *err);
 
 #endif

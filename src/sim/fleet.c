@@ -6,7 +6,12 @@
 #include <stdlib.h>
 
 static int start(struct fleet *f, struct member *m, struct error *err) {
-    int rc = replica_create(&f->c->engine, &f->c->clock, &m->replica, err);
+    struct sim_clock clock = f->c->clock;
+    if (f->c->draw && f->c->cal) {
+        clock.wander = &f->c->cal->steps.wander;
+        clock.wander_us = wander_start_us(clock.wander, f->seed, f->c->draw, (uint32_t)(m - f->members));
+    }
+    int rc = replica_create(&f->c->engine, &clock, &m->replica, err);
     m->state = MEMBER_READY;
     m->end_us = INFINITY;
     m->front_us = 0;
@@ -35,9 +40,9 @@ static void stop(struct member *m) {
     m->state = MEMBER_OFF;
 }
 
-int fleet_open(struct fleet *f, const struct sim_config *c, struct error *err) {
+int fleet_open(struct fleet *f, const struct sim_config *c, uint64_t seed, struct error *err) {
     const struct sim_fleet *o = &c->fleet;
-    *f = (struct fleet){.c = c, .n = o->n_replicas};
+    *f = (struct fleet){.c = c, .n = o->n_replicas, .seed = seed};
     if (!o->n_replicas || (o->growing && !(o->load > 0)))
         return error_set(err, QUIRE_EINVAL, "at least one replica is simulated, and a load above 0 for each");
     f->members = calloc(o->n_replicas, sizeof *f->members);

@@ -20,11 +20,12 @@ struct fleet {
     size_t n, next;                          /* next: of round robin */
     double changed_us, replica_s, wanted_us; /* wanted_us: when all that are up were last wanted */
     size_t n_up, most_up;
-    uint64_t n_steps;
+    uint64_t n_steps, seed;
     double busy_us;
 };
 
-int fleet_open(struct fleet *f, const struct sim_config *c, struct error *err);
+/* seed: of the moments of the machines' speed. */
+int fleet_open(struct fleet *f, const struct sim_config *c, uint64_t seed, struct error *err);
 void fleet_close(struct fleet *f);
 /* Time has come to now_us: starts and stops replicas as n_active requests in flight ask for it. */
 int fleet_adjust(struct fleet *f, size_t n_active, double now_us, struct error *err);

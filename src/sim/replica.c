@@ -195,6 +195,19 @@ static void note_start(struct replica *r, struct job *j, double now_us) {
     r->n_started++;
 }
 
+/* The engine's pace sees the time that a step took, so all of its times are those of the moment. */
+static void take_time(struct replica *r, double now_us) {
+    const struct sim_clock *c = &r->clock;
+    struct quire_step *s = &r->step;
+    c->time(c->ctx, s);
+    double work = (double)(s->prepare_us + s->forward_us + s->sample_us);
+    if (!c->wander || !(work > 0)) return;
+    double slow = wander_time(c->wander, c->wander_us + now_us, work) / work;
+    s->prepare_us = (uint64_t)((double)s->prepare_us * slow + 0.5);
+    s->forward_us = (uint64_t)((double)s->forward_us * slow + 0.5);
+    s->sample_us = (uint64_t)((double)s->sample_us * slow + 0.5);
+}
+
 bool replica_begin(struct replica *r, double now_us, double *end_us) {
     size_t n;
     take_in(r, now_us);
@@ -214,7 +227,7 @@ bool replica_begin(struct replica *r, double now_us, double *end_us) {
     r->step.n_logit_rows = r->n_rows;
     r->step.n_running = scheduler_running(r->scheduler);
     r->step.n_waiting = scheduler_waiting(r->scheduler);
-    r->clock.time(r->clock.ctx, &r->step);
+    take_time(r, now_us);
     pace_note(&r->pace, n_tokens, r->step.forward_us);
     double us = (double)(r->step.prepare_us + r->step.forward_us + r->step.sample_us);
     if (us < 1) us = 1; /* time goes on */

@@ -4,6 +4,7 @@
 #define SIM_REPLICA_H
 
 #include "engine/scheduler.h"
+#include "sim/wander.h"
 
 #include <quire/error.h>
 #include <quire/step.h>
@@ -25,6 +26,8 @@ struct sim_options {
 struct sim_clock {
     void (*time)(void *ctx, struct quire_step *step);
     void *ctx;
+    const struct wander *wander; /* the speed that these are at; NULL: it does not wander */
+    double wander_us;            /* where in it virtual time 0 lies */
 };
 
 /* A request. `seq` is the scheduler's. */

@@ -11,7 +11,7 @@ struct speeds {
     struct calibration at_speed;
     const struct calibration *cal;
     struct performer inner;
-    size_t n_points, n_runs;
+    size_t n_points;
     double slow[POINTS_MAX], busy_s[POINTS_MAX]; /* busy: for each request */
 };
 
@@ -20,10 +20,9 @@ static int describe(void *ctx, struct target *t, struct error *err) {
     return s->inner.describe(s->inner.ctx, t, err);
 }
 
-/* Runs go round the points. */
 static int perform(void *ctx, const struct run_config *config, struct run *run, struct error *err) {
     struct speeds *s = ctx;
-    size_t point = s->n_runs++ % s->n_points;
+    size_t point = config->point;
     s->at_speed = *s->cal;
     calibration_slow(&s->at_speed, s->slow[point]);
     int rc = s->inner.perform(s->inner.ctx, config, run, err);
@@ -31,9 +30,14 @@ static int perform(void *ctx, const struct run_config *config, struct run *run, 
     return rc;
 }
 
+static bool again(void *ctx, const struct run *runs, size_t n) {
+    struct speeds *s = ctx;
+    return s->inner.again(s->inner.ctx, runs, n);
+}
+
 static int play(struct speeds *s, const struct sim_load *load, struct plan *out, struct error *err) {
-    struct performer performer = {describe, perform, NULL, s};
-    s->n_runs = 0;
+    struct performer performer = {describe, perform, NULL, again, s};
+    s->inner = sim_performer(&s->target);
     for (size_t i = 0; i < s->n_points; i++) s->busy_s[i] = 0;
     int rc = plan_options(load->options, out, err);
     out->performer = &performer;
@@ -55,7 +59,6 @@ int sim_same_speed(const struct sim_load *load, const double *step_s, size_t n_p
     s->cal = load->target->config.cal;
     s->target.config.cal = &s->at_speed;
     s->target.config.clock = calibration_clock(&s->at_speed);
-    s->inner = sim_performer(&s->target);
     s->n_points = n_points;
     for (size_t i = 0; i < n_points; i++) s->slow[i] = 1;
     for (int round = 0; round <= ROUNDS && !rc; round++) {

@@ -10,20 +10,18 @@ struct scaler {
     struct sim_target *t;
     const struct load_options *o;
     double good_share;
+    const volatile int *interrupted;
     struct error *err;
 };
 
 /* The smallest share of good requests over all points. */
 static int share_of(const struct scaler *s, const struct load_options *o, double *share, double *replica_s) {
     struct plan *p = calloc(1, sizeof *p);
-    struct performer performer = sim_performer(s->t);
     if (!p) return error_set(s->err, QUIRE_ENOMEM, "out of memory");
     *share = 1;
-    int rc = plan_options(o, p, s->err);
-    p->performer = &performer;
-    if (!rc) rc = plan_measure(p, NULL, NULL, s->err);
+    int rc = sim_measure(s->t, o, p, s->interrupted, s->err);
     for (size_t i = 0; i < p->n_points && !rc; i++) *share = fmin(*share, p->points[i].all.good_share);
-    *replica_s = s->t->outcome.replica_s;
+    *replica_s = s->t->n_runs ? s->t->total.replica_s / (double)s->t->n_runs : 0;
     plan_free(p);
     free(p);
     return rc;
@@ -106,7 +104,7 @@ static int find_reserve(const struct scaler *s, struct scale_answer *a) {
         if (share < s->good_share) continue;
         a->grows = true;
         a->reserve = reserve;
-        a->most_up = s->t->outcome.most_up;
+        a->most_up = s->t->total.most_up;
         a->grown_share = share;
         a->grown_replica_s = replica_s;
         return 0;
@@ -114,9 +112,9 @@ static int find_reserve(const struct scaler *s, struct scale_answer *a) {
     return 0;
 }
 
-int sim_scale(struct sim_target *t, const struct load_options *o, double good_share, struct scale_answer *out,
-              struct error *err) {
-    struct scaler s = {t, o, good_share, err};
+int sim_scale(struct sim_target *t, const struct load_options *o, double good_share,
+              const volatile int *interrupted, struct scale_answer *out, struct error *err) {
+    struct scaler s = {t, o, good_share, interrupted, err};
     *out = (struct scale_answer){0};
     if (!o->slo) return error_set(err, QUIRE_EINVAL, "--replicas auto needs an --slo to hold");
     int rc = find_fixed(&s, out);

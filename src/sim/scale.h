@@ -18,7 +18,7 @@ struct scale_answer {
 
 /* good_share: of the requests of each point that have to be within o->slo. t's fleet gives routing, start-up
  * time and idle time; the rest of it is set here. QUIRE_ELIMIT: not even SCALE_MOST replicas hold it. */
-int sim_scale(struct sim_target *t, const struct load_options *o, double good_share, struct scale_answer *out,
-              struct error *err);
+int sim_scale(struct sim_target *t, const struct load_options *o, double good_share,
+              const volatile int *interrupted, struct scale_answer *out, struct error *err);
 
 #endif

@@ -176,6 +176,18 @@ static int fit_forward(struct fitting *f, const uint64_t *end_us, struct step_mo
     return 0;
 }
 
+/* Pauses between steps are left out: what is kept is the time that the machine was at work. */
+static void keep_wander(struct fitting *f, struct step_model *m) {
+    double *took = f->errors, *mean = f->sums;
+    for (size_t i = 0; i < f->n; i++) {
+        struct quire_step s = f->steps[i];
+        took[i] = measured(&s, FORWARD) + measured(&s, REST);
+        step_model_time(m, &s);
+        mean[i] = (double)(s.forward_us + s.sample_us);
+    }
+    wander_make(took, mean, f->n, &m->wander);
+}
+
 static void judge(struct fitting *f, struct step_model *m) {
     for (int r = 0; r < STEP_REGIONS; r++) {
         struct step_fit *fit = &m->fit[r];
@@ -211,6 +223,7 @@ int step_model_fit(const struct quire_step *steps, const uint64_t *end_us, size_
     int rc = scratch ? fit_forward(&f, end_us, out) : QUIRE_ENOMEM;
     if (!rc) rc = fit_one(&f, REST, out->rest_us);
     if (!rc) judge(&f, out);
+    if (!rc && end_us) keep_wander(&f, out);
     free(scratch);
     return rc ? error_set(err, rc, "out of memory for a fit of %zu steps", n) : 0;
 }

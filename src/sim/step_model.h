@@ -7,6 +7,8 @@
 #ifndef SIM_STEP_MODEL_H
 #define SIM_STEP_MODEL_H
 
+#include "sim/wander.h"
+
 #include <quire/error.h>
 #include <quire/step.h>
 
@@ -38,6 +40,7 @@ struct step_model {
     /* While it was measured, steps took so many times what the model says, for seconds together: P10 and P90
      * over the steps; 0: not known */
     double slow_low, slow_high;
+    struct wander wander; /* the same, moment by moment */
 };
 
 /* Terms of a step, which the coefficients multiply. */
@@ -53,7 +56,8 @@ void step_model_time(const struct step_model *m, struct quire_step *s);
  *
  * end_us [n], ascending (NULL: not known): when each ended. The speed of a machine that is shared wanders for
  * seconds together, and would be taken for a property of what happened to run then. So times are divided by
- * how slow the steps within STEP_DRIFT_US are beside the model, in turns with fitting it; the mean stays. */
+ * how slow the steps within STEP_DRIFT_US are beside the model, in turns with fitting it; the mean stays.
+ * What the steps took beside the model in the end, one after the other, is the wander. */
 #define STEP_LEAST    50
 #define STEP_DRIFT_US 1500000
 int step_model_fit(const struct quire_step *steps, const uint64_t *end_us, size_t n, struct step_model *out,

@@ -32,12 +32,9 @@ bool predict(const struct tune_options *o, const struct slo *slo, const struct c
         .config = {.engine = engine_of(o, c), .clock = calibration_clock(o->cal), .cal = o->cal},
         .model = o->cal->model};
     t.config.fleet = (struct sim_fleet){.n_replicas = 1, .routing = SIM_LEAST_LOADED};
-    struct performer performer = sim_performer(&t);
     struct plan *p = calloc(1, sizeof *p);
     if (!p) return false;
-    int rc = plan_options(&l, p, &err);
-    p->performer = &performer;
-    if (!rc) rc = plan_measure(p, NULL, NULL, &err);
+    int rc = sim_measure(&t, &l, p, o->interrupted, &err); /* an interruption is seen by the next run */
     if (!rc) figures_of(&p->points[0].all, slo, out);
     plan_free(p);
     free(p);

@@ -73,6 +73,56 @@ def test_conversations_find_their_answers_in_the_cache(tmp_path):
     assert s["ok"] == 6 and s["cached_tokens"] > s["input_tokens"] / 2
 
 
+def test_chat_frames(tmp_path):
+    """What a template adds: 20 tokens to a system message and the first one, 12 with each turn that follows."""
+    cal = calibration(tmp_path / "c.json", chat_tokens=30, chat_system_tokens=20, chat_turn_tokens=12)
+    chat = ["--workload", "chat", "--turns", 3, "--requests", 1, "--input-tokens", 40, "--output-tokens", 10]
+    (point,) = simulate(tmp_path, cal, *chat, "--prefix-tokens", 100)
+    first = 100 + 20 + 40
+    assert point["repeats"][0]["records"]["input_tokens"] == [first, first + 10 + 12 + 40, first + 2 * (10 + 12 + 40)]
+    (point,) = simulate(tmp_path, cal, *chat, "--prefix-tokens", 0)
+    assert point["repeats"][0]["records"]["input_tokens"] == [70, 70 + 62, 70 + 124]
+
+
+def wander(*slow):
+    return {"wander": {"moment_us": 50000, "slow_thousandths": [s for s in slow for _ in range(20)] * 5}}
+
+
+def test_the_speed_wanders(tmp_path):
+    """A second at half speed, one at full speed, and so on: steps of 10 ms take 20 ms or 10, three quarters of the
+    work of a steady machine is done, and every run begins at another moment."""
+    cal = calibration(tmp_path / "c.json", **wander(1000, 2000))
+    load = ["--input-tokens", 16, "--output-tokens", 10, "--requests", 40]
+    (point,) = simulate(tmp_path, cal, *load)
+    s = point["summary"]
+    assert len(point["repeats"]) == 16 and s["ok"] == 16 * 40
+    assert s["output_tokens_per_s"] == pytest.approx(75, rel=0.02)
+    assert s["ttft_ms"]["min"] == pytest.approx(10, abs=0.01) and s["ttft_ms"]["p95"] == pytest.approx(20, abs=0.01)
+    assert len({r["records"]["ttft_ms"].index(s["ttft_ms"]["max"]) for r in point["repeats"]}) > 5
+    assert simulate(tmp_path, cal, *load) == [point]
+    (steady,) = simulate(tmp_path, cal, *load, "--no-wander")
+    assert len(steady["repeats"]) == 1 and steady["summary"]["ttft_ms"]["max"] == pytest.approx(10, abs=0.01)
+    (long,) = simulate(tmp_path, cal, "--input-tokens", 16, "--output-tokens", 10, "--rate", 1, "--duration", 1000)
+    assert len(long["repeats"]) == 1
+
+
+def test_arrivals_are_the_same_in_every_run(tmp_path):
+    cal = calibration(tmp_path / "c.json", **wander(1000, 2000))
+    load = ["--input-tokens", 16, "--output-tokens", 10, "--rate", 3, "--requests", 20]
+    (point,) = simulate(tmp_path, cal, *load)
+    (steady,) = simulate(tmp_path, cal, *load, "--no-wander")
+    due = [r["records"]["due_s"] for r in point["repeats"]]
+    assert len(due) == 16 and all(d == steady["repeats"][0]["records"]["due_s"] for d in due)
+
+
+def test_wanders_of_several_calibrations(tmp_path):
+    """Half of the time the machine was twice as fast: a long load has the mean of the speeds."""
+    a = calibration(tmp_path / "a.json", step_us=10000, **wander(1000, 1000))
+    b = calibration(tmp_path / "b.json", step_us=20000, **wander(1000, 1000))
+    (point,) = simulate(tmp_path, f"{a},{b}", "--input-tokens", 16, "--output-tokens", 10, "--requests", 300)
+    assert point["summary"]["output_tokens_per_s"] == pytest.approx((100 + 50) / 2, rel=0.02)
+
+
 def trace(path, n, gap_ms):
     rows = [{"timestamp": i * gap_ms, "input_length": 32, "output_length": 10, "hash_ids": []} for i in range(n)]
     path.write_text("\n".join(map(json.dumps, rows)))
@@ -194,6 +244,13 @@ def test_bad_options_are_one_line(args, message, tmp_path):
         ({"model": 7}, '"model" must be a text'),
         ({"windows": []}, '"windows" must be an array'),
         ({"forward_us": {}}, '"forward_us" must be an object'),
+        ({"chat_turn_tokens": 1.5}, '"chat_turn_tokens" must be a whole number'),
+        ({"wander": 3}, '"moment_us" must be a number from 50000'),
+        ({"wander": {"moment_us": 150000, "slow_thousandths": [1000] * 40}}, '"moment_us" must be 50000 times a power'),
+        ({"wander": {"moment_us": 50000, "slow_thousandths": [1000] * 39}}, '"slow_thousandths" must be an array of 40'),
+        ({"wander": {"moment_us": 50000, "slow_thousandths": [1000] * 2049}}, "40 to 2048 whole numbers"),
+        ({"wander": {"moment_us": 50000, "slow_thousandths": [1000] * 50 + [19]}}, "from 20 to 50000"),
+        ({"wander": {"moment_us": 50000, "slow_thousandths": [1000] * 50 + [1000.5]}}, "whole numbers"),
     ],
 )
 def test_bad_calibrations_are_one_line(change, message, tmp_path):

@@ -178,7 +178,7 @@ static void add(struct replica *v, const struct asked *a, size_t block_tokens, d
 
 static void replay(const struct recorder *r, const struct sim_options *o) {
     struct replay p = {r, 0, 0};
-    struct sim_clock clock = {recorded_time, &p};
+    struct sim_clock clock = {.time = recorded_time, .ctx = &p};
     struct replica *v;
     struct error err;
     double now = 0, end;
