@@ -166,14 +166,10 @@ static int pass_gate(struct search *s, struct tune_step *step, bool *through, st
 
 /* ---- steps ---- */
 
-/* How long the newest whole run of a candidate took. */
+#define LONGER 1.25 /* than last time a run may take, on a machine whose speed wanders */
+
 static double seconds_of(const struct search *s, const struct candidate *c) {
-    double seconds = 0;
-    for (size_t i = 0; i < s->trials.n; i++) {
-        const struct trial *r = &s->trials.v[i];
-        if (candidate_equal(&r->c, c) && r->part == 1) seconds = r->seconds;
-    }
-    return seconds;
+    return LONGER * trials_seconds(&s->trials, c, 1);
 }
 
 /* The best and the defaults are measured once more at the end: that time, and of `--runs` two, are not the

@@ -297,13 +297,19 @@ double trials_left_s(const struct trials *t) {
     return fmax(0, (double)t->o->start_us / 1e6 + t->o->budget_s - t->reserve_s - now_s());
 }
 
-/* Whether enough of one more run fits, by how long the last one took. */
-static bool affordable(const struct trials *t, double part) {
+double trials_seconds(const struct trials *t, const struct candidate *c, double part) {
+    const struct trial *like = t->n ? &t->v[t->n - 1] : NULL;
+    for (size_t i = 0; i < t->n; i++)
+        if (candidate_equal(&t->v[i].c, c) && t->v[i].part >= part) like = &t->v[i];
+    return like ? like->seconds * fmin(1, part / like->part) : 0;
+}
+
+/* Whether enough of one more run fits. */
+static bool affordable(const struct trials *t, const struct candidate *c, double part) {
     const struct tune_options *o = t->o;
-    const struct trial *last = t->n ? &t->v[t->n - 1] : NULL;
     double left = trials_left_s(t);
     if (t->n == TRIALS_MAX || (o->most_runs && t->n + t->reserve_runs >= o->most_runs)) return false;
-    return last ? BEGUN * last->seconds * fmin(1, part / last->part) <= left : left > 0;
+    return t->n ? BEGUN * trials_seconds(t, c, part) <= left : left > 0;
 }
 
 int trials_get(struct trials *t, const struct candidate *c, unsigned repeat, double part,
@@ -315,7 +321,7 @@ int trials_get(struct trials *t, const struct candidate *c, unsigned repeat, dou
         *out = r;
         return 0;
     }
-    t->spent = t->spent || !affordable(t, part);
+    t->spent = t->spent || !affordable(t, c, part);
     if (t->spent) return 0;
     struct trial *r = &t->v[t->n];
     *r = (struct trial){.c = *c, .repeat = repeat, .part = part};

@@ -71,6 +71,8 @@ bool quality_within(const struct tune_judge *j, const struct tune_quality *q, ch
 /* "perplexity +0.12 %, KL 0.0031, same top-1 97.8 %" */
 void quality_print(const struct tune_quality *q, char *out, size_t size);
 
+/* How long a run of this candidate takes: as its newest, or as the last one of any; 0: there was none. */
+double trials_seconds(const struct trials *t, const struct candidate *c, double part);
 double
 trials_left_s(const struct trials *t); /* of the budget, less what is kept for the end; INFINITY: no end */
 void figures_of(const struct summary *s, const struct slo *slo, struct figures *out);
