@@ -51,8 +51,9 @@ int share_read(const char *flag, const char *text, double *out, struct error *er
  * with progress on standard error. */
 int model_find(const char *argument, char **path, struct error *err);
 
-/* As model_find, but of a folder on a hub that is not in the cache only the small files are fetched;
- * left_bytes is then what its weights have, else untouched. */
+/* As model_find, but of a model on a hub that is not in the cache only what describes it is fetched: the small
+ * files of a folder, the beginnings of .gguf files (then *path is a file whose tensors are zeros). left_bytes
+ * is then what its weights have, else untouched. */
 int model_find_description(const char *argument, char **path, uint64_t *left_bytes, struct error *err);
 
 /* As model_find for a known name or a hub id, and a hub is asked what its id means now. */

@@ -6,8 +6,10 @@
 #include "fetch/cache.h"
 #include "fetch/hub.h"
 #include "fetch/known.h"
+#include "weights/weights.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,9 +82,29 @@ int model_find(const char *argument, char **path, struct error *err) {
     return find(argument, &options, path, err);
 }
 
+static bool is_gguf(const char *path) {
+    char magic[5] = {0};
+    FILE *f = fopen(path, "rb");
+    bool same = f && fread(magic, 1, 4, f) == 4 && !strcmp(magic, "GGUF");
+    if (f) fclose(f);
+    return same;
+}
+
+/* A beginning is enough when it says all of every tensor; what a file has after it is zeros, in which
+ * nothing is described. */
+static int is_described(void *ctx, const char *path, uint64_t n_bytes, struct error *err) {
+    struct weights *w = NULL;
+    int rc = weights_inspect(path, &w, err);
+    if (!rc && weights_description_bytes(w) > n_bytes)
+        rc = error_set(err, QUIRE_EFORMAT, "its description is longer than the beginning that was read");
+    weights_close(w);
+    return !rc ? 1 : is_gguf(path) ? 0 : rc;
+}
+
 int model_find_description(const char *argument, char **path, uint64_t *left_bytes, struct error *err) {
     struct hub_options options = hub_environment();
     options.description = true;
     options.left_bytes = left_bytes;
+    options.is_enough = is_described;
     return find(argument, &options, path, err);
 }

@@ -6,7 +6,8 @@
  *
  * In the cache: hub/ORG/NAME/COMMIT/ holds the files, hub/ORG/NAME/refs/ what a reference led to when it was
  * last pulled. A file gets its name when its size and digest are those the hub gave; until then it is
- * NAME.part, which a later pull goes on with. Pulls of one model wait for each other.
+ * NAME.part, which a later pull goes on with. Pulls of one model wait for each other. headers/COMMIT/ has
+ * .gguf files of which only the beginning was fetched, to be described.
  *
  * The API: https://huggingface.co/docs/hub/api (model info with blobs, resolve). */
 #ifndef FETCH_HUB_H
@@ -29,8 +30,14 @@ struct hub_ref {
 struct hub_options {
     const char *endpoint; /* NULL or "": the public one */
     const char *token;    /* NULL or "": none; sent to the endpoint's host only */
-    bool description;     /* all but weights: a folder's small files. A later pull fetches the rest */
+    bool description;     /* all but weights: a folder's small files, the beginnings of .gguf files. A later
+                             pull fetches the rest */
     uint64_t *left_bytes; /* with description: of the weights that were not fetched; may be NULL */
+    /* With description: whether a .gguf file (the first of a split one) of which n_bytes are there says all
+     * that it has to say: 1, or 0 and why not; negative: more of it would not say more either. The others are
+     * beside it. */
+    int (*is_enough)(void *ctx, const char *path, uint64_t n_bytes, struct error *err);
+    void *ctx;
 };
 
 /* Whether a text has the form of an id, well written or not: something before and after its one '/'. */

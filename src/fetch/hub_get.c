@@ -55,6 +55,8 @@ void hub_url_add(struct buf *url, const char *text, bool keep_slashes) {
 
 struct reception {
     struct buf *body; /* or */
+    uint64_t skip;    /* of it, at its beginning; to_bytes: where it ends, 0: at the answer's end */
+    uint64_t to_bytes;
     FILE *file;
     uint64_t bytes, max_bytes; /* in the file */
     uint64_t error_bytes;
@@ -67,16 +69,27 @@ static bool succeeded(const struct http_answer *a) {
     return a->status == 200 || a->status == 206;
 }
 
+/* A server that has no ranges sends all from the beginning. */
+static bool keep_part(struct reception *r, const struct http_answer *answer, const char *data, size_t n) {
+    uint64_t skip = answer->status == 200 && r->to_bytes ? r->skip : 0;
+    if (r->bytes < skip) {
+        uint64_t over = skip - r->bytes < n ? skip - r->bytes : n;
+        r->bytes += over;
+        data += over;
+        n -= (size_t)over;
+    }
+    uint64_t left = r->to_bytes ? r->to_bytes - r->skip - r->body->len : n;
+    buf_append(r->body, data, n < left ? n : (size_t)left);
+    return buf_ok(r->body) && (!r->to_bytes || r->body->len < r->to_bytes - r->skip);
+}
+
 static bool receive(void *user, const struct http_answer *answer, const char *data, size_t n) {
     struct reception *r = user;
     if (!succeeded(answer)) { /* what an error says is not kept */
         r->error_bytes += n;
         return r->error_bytes <= MAX_ERROR_BYTES;
     }
-    if (r->body) {
-        buf_append(r->body, data, n);
-        return buf_ok(r->body);
-    }
+    if (r->body) return keep_part(r, answer, data, n);
     if (n > r->max_bytes - r->bytes) {
         r->failed = -1;
         return false;
@@ -125,6 +138,12 @@ static int judge(const struct hub_client *client, const struct reception *r, con
         *again = a->status == 429 || a->status >= 500;
         return status_error(client, a->status, what, err);
     }
+    if (r->to_bytes && r->body->len == r->to_bytes - r->skip) return 0;
+    if (r->to_bytes && a->end == HTTP_COMPLETE) {
+        *again = true;
+        return error_set(err, QUIRE_EIO, "%s: ended after %zu of %ju bytes", what, r->body->len,
+                         (uintmax_t)(r->to_bytes - r->skip));
+    }
     if (a->end == HTTP_COMPLETE) return 0;
     *again = a->end == HTTP_CONNECT || a->end == HTTP_TIMEOUT || a->end == HTTP_CUT;
     return error_set(err, QUIRE_EIO, "%s: %s", what, a->why);
@@ -133,7 +152,11 @@ static int judge(const struct hub_client *client, const struct reception *r, con
 /* One try, from r->bytes on. */
 static int get(const struct hub_client *client, const char *url, const char *what, struct reception *r,
                bool *again, struct error *err) {
-    struct http_request q = {.url = url, .from_bytes = r->bytes, .receive = receive, .user = r};
+    struct http_request q = {.url = url,
+                             .from_bytes = r->to_bytes ? r->skip : r->bytes,
+                             .to_bytes = r->to_bytes,
+                             .receive = receive,
+                             .user = r};
     *again = false;
     int rc = http_perform(client->http, &q, &r->answer, err);
     return rc ? rc : judge(client, r, what, again, err);
@@ -147,9 +170,14 @@ static void pause_before(unsigned n_tries, const char *what) {
 
 int hub_get(struct hub_client *client, const char *url, const char *what, struct buf *out,
             struct error *err) {
+    return hub_get_range(client, url, what, 0, 0, out, err);
+}
+
+int hub_get_range(struct hub_client *client, const char *url, const char *what, uint64_t from, uint64_t to,
+                  struct buf *out, struct error *err) {
     bool again;
     for (unsigned n_tries = 1;; n_tries++) {
-        struct reception r = {.body = out};
+        struct reception r = {.body = out, .skip = from, .to_bytes = to};
         buf_clear(out);
         int rc = get(client, url, what, &r, &again, err);
         if (!rc || !again || n_tries == MAX_TRIES) return rc;

@@ -62,10 +62,25 @@ void hub_url_add(struct buf *url, const char *text, bool keep_slashes);
 /* The body of an answer of status 200, up to out->limit_bytes. what: for messages. */
 int hub_get(struct hub_client *client, const char *url, const char *what, struct buf *out, struct error *err);
 
+/* Bytes [from, to) of a file that has them. */
+int hub_get_range(struct hub_client *client, const char *url, const char *what, uint64_t from, uint64_t to,
+                  struct buf *out, struct error *err);
+
+/* Where a file of the commit comes from; buf_ok says whether there was memory. */
+void hub_file_url(const struct hub_client *client, const struct hub_ref *ref, const struct hub_repo *repo,
+                  const struct hub_file *file, struct buf *url);
+
 /* To a file that may hold the first bytes already; it ends with all of them or an error, and what has come
  * stays. */
 int hub_get_file(struct hub_client *client, const char *url, const struct hub_file *file, const char *path,
                  struct error *err);
+
+/* ---- hub_headers.c: beginnings of files ---- */
+
+/* *path: the first of the choice's files, malloc'd. folder: the model's, locked. */
+int hub_headers(struct hub_client *client, const struct hub_ref *ref, const struct hub_repo *repo,
+                const struct hub_choice *choice, const char *folder, const struct hub_options *options,
+                char **path, struct error *err);
 
 /* ---- progress.c: a bar on a terminal, a line a file elsewhere ---- */
 

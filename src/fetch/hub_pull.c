@@ -140,12 +140,17 @@ static int file_place(const struct pull *p, const struct hub_file *f, char **out
     return rc;
 }
 
+void hub_file_url(const struct hub_client *client, const struct hub_ref *ref, const struct hub_repo *repo,
+                  const struct hub_file *file, struct buf *url) {
+    buf_printf(url, "%s/%s/%s/resolve/%s/", client->endpoint, ref->org, ref->name, repo->commit);
+    hub_url_add(url, file->path, true);
+}
+
 static int fetch(struct pull *p, const struct hub_file *f, const char *place, struct error *err) {
     char *part = NULL;
     struct buf url = BUF_INIT;
     int rc = cache_path(&part, err, "%s.part", place);
-    buf_printf(&url, "%s/%s/%s/resolve/%s/", p->client.endpoint, p->ref->org, p->ref->name, p->repo.commit);
-    hub_url_add(&url, f->path, true);
+    hub_file_url(&p->client, p->ref, &p->repo, f, &url);
     if (!rc && !buf_ok(&url)) rc = error_set(err, QUIRE_ENOMEM, "out of memory");
     if (!rc) rc = hub_get_file(&p->client, url.data, f, part, err);
     if (!rc) {
@@ -236,15 +241,11 @@ static int finish(const struct pull *p, char **path, struct error *err) {
     return rc;
 }
 
-/* Only what describes the model stays chosen. */
-static int leave_weights(struct pull *p, const struct hub_options *o, struct error *err) {
+/* Only what describes the model in a folder stays chosen. */
+static void leave_weights(struct pull *p, const struct hub_options *o) {
     static const char suffix[] = ".safetensors";
     size_t n = 0;
     uint64_t left = 0;
-    if (p->choice.gguf)
-        return error_set(err, QUIRE_EUNSUPPORTED,
-                         "%s/%s has GGUF files, which are described by themselves only: quire pull it first",
-                         p->ref->org, p->ref->name);
     for (size_t i = 0; i < p->choice.n; i++) {
         const struct hub_file *f = p->choice.files[i];
         size_t len = strlen(f->path);
@@ -255,7 +256,26 @@ static int leave_weights(struct pull *p, const struct hub_options *o, struct err
     }
     p->choice.n = n;
     if (o->left_bytes) *o->left_bytes = left;
-    return 0;
+}
+
+/* With the lock. Files that are there are not described by their beginnings. */
+static int describe(struct pull *p, const struct hub_options *o, char **path, struct error *err) {
+    uint64_t bytes = 0;
+    size_t n = 0;
+    int rc = 0;
+    if (!p->choice.gguf) {
+        leave_weights(p, o);
+        rc = fetch_all(p, err);
+        return rc ? rc : cache_path(path, err, "%s/%s", p->folder, p->repo.commit);
+    }
+    rc = count_missing(p, &n, &bytes, err);
+    if (rc || !n) return rc ? rc : finish(p, path, err);
+    return hub_headers(&p->client, p->ref, &p->repo, &p->choice, p->folder, o, path, err);
+}
+
+static int fetch_whole(struct pull *p, char **path, struct error *err) {
+    int rc = fetch_all(p, err);
+    return rc ? rc : finish(p, path, err);
 }
 
 int hub_pull(const struct hub_ref *ref, const struct hub_options *options, char **path, struct error *err) {
@@ -263,12 +283,8 @@ int hub_pull(const struct hub_ref *ref, const struct hub_options *options, char 
     int rc = hub_client_open(options, &p.client, err);
     if (!rc) rc = model_folder(ref, &p.folder, err);
     if (!rc) rc = ask(&p, err);
-    if (!rc && options->description) rc = leave_weights(&p, options, err);
     if (!rc) rc = take_lock(&p, err);
-    if (!rc) rc = fetch_all(&p, err);
-    if (!rc)
-        rc = options->description ? cache_path(path, err, "%s/%s", p.folder, p.repo.commit)
-                                  : finish(&p, path, err);
+    if (!rc) rc = options->description ? describe(&p, options, path, err) : fetch_whole(&p, path, err);
     if (p.lock >= 0) close(p.lock);
     hub_choice_free(&p.choice);
     hub_list_free(&p.repo);

@@ -94,7 +94,11 @@ static void set_request(struct transfer *t) {
     curl_easy_setopt(e, CURLOPT_URL, r->url);
     curl_easy_setopt(e, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "http,https");
     curl_easy_setopt(e, CURLOPT_PROXY, is_local(r->url) ? "" : NULL);
-    curl_easy_setopt(e, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)r->from_bytes);
+    char range[48];
+    snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)r->from_bytes,
+             (unsigned long long)r->to_bytes - 1);
+    curl_easy_setopt(e, CURLOPT_RANGE, r->to_bytes ? range : NULL); /* is copied */
+    curl_easy_setopt(e, CURLOPT_RESUME_FROM_LARGE, r->to_bytes ? 0 : (curl_off_t)r->from_bytes);
     if (r->body) {
         curl_easy_setopt(e, CURLOPT_POST, 1L);
         curl_easy_setopt(e, CURLOPT_HTTPHEADER, t->http->post_headers);

@@ -42,6 +42,7 @@ struct http_request {
     const char *url;        /* kept by the caller until the end, as is the body */
     const struct buf *body; /* JSON to POST; NULL: GET */
     uint64_t from_bytes;    /* the answer is wanted from there on (status 206) */
+    uint64_t to_bytes;      /* and up to there; 0: to its end */
     struct buf *into;       /* gets the body, up to its limit_bytes; or */
     /* gets the parts of it as they come; status and type are known then. False ends the request. */
     bool (*receive)(void *user, const struct http_answer *answer, const char *data, size_t n);

@@ -218,6 +218,13 @@ const char *weights_file_path(const struct weights *w, size_t i) {
 uint64_t weights_bytes_of_file(const struct weights *w, size_t i) {
     return weights_file(w, i)->map.n;
 }
+uint64_t weights_description_bytes(const struct weights *w) {
+    uint64_t most = w->descriptions_end;
+    for (size_t i = 0; i < w->n_others; i++)
+        if (w->others[i]->descriptions_end > most) most = w->others[i]->descriptions_end;
+    return most;
+}
+
 uint64_t weights_tensor_bytes(const struct weights *w) {
     return w->tensor_bytes;
 }

@@ -40,6 +40,9 @@ void weights_close(struct weights *w); /* NULL allowed */
 const char *weights_path(const struct weights *w);      /* of the first file */
 uint64_t weights_file_bytes(const struct weights *w);   /* sum over files */
 uint64_t weights_tensor_bytes(const struct weights *w); /* sum over tensors */
+/* The bytes that metadata and descriptions of tensors take at the beginning of a GGUF file: the most of all
+ * files. */
+uint64_t weights_description_bytes(const struct weights *w);
 
 size_t weights_n_files(const struct weights *w); /* 1, or the parts of a split model */
 const char *weights_file_path(const struct weights *w, size_t i);

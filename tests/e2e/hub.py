@@ -114,11 +114,12 @@ class Hub:
         asked = handler.headers.get("Range")
         headers, status = {}, 200
         if asked and fault != "no-range":
-            first = int(re.fullmatch(r"bytes=(\d+)-", asked)[1])
+            found = re.fullmatch(r"bytes=(\d+)-(\d*)", asked)
+            first, last = int(found[1]), min(int(found[2] or len(data)), len(data) - 1)
             if first >= len(data):
                 return self.sent(handler, 416, Content_Range=f"bytes */{len(data)}")
-            headers = {"Content-Range": f"bytes {first}-{len(data) - 1}/{len(data)}"}
-            data, status = data[first:], 206
+            headers = {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
+            data, status = data[first : last + 1], 206
         handler.send_response(status)
         for key, value in headers.items():
             handler.send_header(key, value)

@@ -6,8 +6,10 @@ import pathlib
 import random
 import subprocess
 
+import gguf
 import hf_folder
 import huggingface_hub
+import numpy as np
 import pytest
 from harness import BINARY, Server, environment, run
 from hub import COMMIT, Hub
@@ -263,5 +265,93 @@ def test_plan_fetches_no_weights(hub, tmp_path, tiny_model):
         assert (pull(hub, "org/tiny", HF_ENDPOINT=env["HF_ENDPOINT"]) / "model.safetensors").exists()
     finally:
         whole.close()
-    done = run("plan", "org/ggufs", env=hub.env)
-    assert done.returncode == 2 and "quire pull" in done.stderr.strip().splitlines()[-1]
+
+
+PLAN = ("--max-num-seqs", "2", "--max-model-len", "64", "--device-memory", "8G", "--json")
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory):
+    """A model of 3 MB, half of it names, as one .gguf file, and in parts of which the last two hold tensors alone."""
+    rng, folder = np.random.default_rng(1), tmp_path_factory.mktemp("described")
+    n_vocab = 40000
+    for name, most in (("x-Q4_K_M.gguf", 0), ("x-BF16.gguf", 9)):
+        w = gguf.GGUFWriter(folder / name, "llama", split_max_tensors=most)
+        for key, value in (("block_count", 2), ("context_length", 64), ("embedding_length", 16), ("feed_forward_length", 32),
+                           ("attention.head_count", 2), ("attention.head_count_kv", 1), ("rope.dimension_count", 8)):
+            w.add_uint32(f"llama.{key}", value)
+        w.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+        w.add_array("tokenizer.ggml.tokens", [f"a word with the number {i:08}" for i in range(n_vocab)])
+        shapes = {"token_embd.weight": (n_vocab, 16), "output_norm.weight": (16,)}
+        for i in range(2):
+            shapes |= {f"blk.{i}.{k}.weight": s for k, s in {
+                "attn_norm": (16,), "ffn_norm": (16,), "attn_q": (16, 16), "attn_k": (8, 16), "attn_v": (8, 16),
+                "attn_output": (16, 16), "ffn_gate": (32, 16), "ffn_up": (32, 16), "ffn_down": (16, 32)}.items()}
+        for tensor, shape in shapes.items():
+            w.add_tensor(tensor, rng.standard_normal(shape).astype(np.float32))
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+    assert len(list(folder.glob("x-BF16-*.gguf"))) == 3
+    return folder
+
+
+@pytest.fixture
+def gguf_hub(described, hub):
+    whole = Hub({"org/only": {p.name: p.read_bytes() for p in described.iterdir()}})
+    hub.env["HF_ENDPOINT"] = whole.url
+    yield whole
+    whole.close()
+
+
+def test_plan_reads_the_beginning_of_a_gguf_file(hub, gguf_hub, described):
+    """By ranges, as many as its description takes; the plan is that of the whole file. Nothing of it is taken for a pulled
+    model, and a second plan asks for no byte more."""
+    size = (described / "x-Q4_K_M.gguf").stat().st_size
+    done = run("plan", "org/only", *PLAN, env=hub.env)
+    assert done.returncode == 0, done.stderr
+    planned = json.loads(done.stdout)
+    local = json.loads(run("plan", described / "x-Q4_K_M.gguf", *PLAN).stdout)
+    assert planned["model"].pop("hub_bytes") == size and local["model"].pop("hub_bytes") == 0
+    assert planned["model"].pop("name") and local["model"].pop("name")
+    assert planned == local
+    ranges = [r for p, r in gguf_hub.log if p.startswith("/store/")]
+    assert ranges == ["bytes=0-1048575", f"bytes=1048576-{min(size, 4 << 20) - 1}"]
+    assert not (hub.cache / "org" / "only" / COMMIT / "x-Q4_K_M.gguf").exists()
+    kept = hub.cache / "org" / "only" / "headers" / COMMIT / "x-Q4_K_M.gguf"
+    assert kept.stat().st_size == size and not list(kept.parent.parent.rglob("*.part/*.gguf"))
+    n = len(gguf_hub.log)
+    assert json.loads(run("plan", "org/only", *PLAN, env=hub.env).stdout)["memory"] == local["memory"]
+    assert [p for p, _ in gguf_hub.log[n:]] == ["/api/models/org/only/revision/main"]
+    assert pull(hub, "org/only").read_bytes() == (described / "x-Q4_K_M.gguf").read_bytes()
+    n = len(gguf_hub.log)
+    assert json.loads(run("plan", "org/only", *PLAN, env=hub.env).stdout)["model"]["hub_bytes"] == 0
+    assert gguf_hub.log[n:] == []
+
+
+def test_plan_reads_the_beginnings_of_all_parts(hub, gguf_hub, described):
+    done = run("plan", "org/only:BF16", *PLAN, env=hub.env)
+    assert done.returncode == 0, done.stderr
+    planned = json.loads(done.stdout)
+    assert planned["memory"] == json.loads(run("plan", next(described.glob("x-BF16-00001*")), *PLAN).stdout)["memory"]
+    assert planned["model"]["hub_bytes"] == sum(p.stat().st_size for p in described.glob("x-BF16-*"))
+
+
+@pytest.mark.parametrize("fault", ["cut", 503, "no-range"])
+def test_plan_survives_faults_of_the_hub(fault, hub, gguf_hub):
+    gguf_hub.faults["x-Q4_K_M.gguf"] = [fault, fault]
+    done = run("plan", "org/only", *PLAN, env=hub.env)
+    assert done.returncode == 0, done.stderr
+
+
+def test_plan_of_what_is_no_gguf_file(hub, gguf_hub):
+    for name, data, says in (("noise-Q4_K_M.gguf", random.Random(3).randbytes(3 << 20), "GGUF"),
+                             ("empty-Q4_K_M.gguf", b"", "0 bytes"), ("short-Q4_K_M.gguf", b"GGUF\3\0\0\0", "8 bytes")):
+        gguf_hub.repos["org/bad"] = {name: data}
+        done = run("plan", "org/bad", env=hub.env)
+        assert done.returncode != 0 and says in done.stderr.splitlines()[-1], done.stderr
+        assert not list(hub.cache.rglob(f"headers/{COMMIT}/*.gguf"))
+    assert [r for p, r in gguf_hub.log if "noise" in p and p.startswith("/store/")] == ["bytes=0-1048575"]
+    gguf_hub.faults["x-Q4_K_M.gguf"] = [404]
+    assert "404" in run("plan", "org/only", env=hub.env).stderr.splitlines()[-1]
