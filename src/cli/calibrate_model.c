@@ -129,6 +129,7 @@ static int open_server(struct session_parts *p, struct log *log, struct error *e
     struct serve_config c;
     serve_config_init(&c);
     c.host = "127.0.0.1";
+    c.port = 0;
     c.model_names = &p->name;
     c.n_model_names = 1;
     c.n_loops = 1;
