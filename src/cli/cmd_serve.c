@@ -173,16 +173,18 @@ static bool is_plain(const char *name) {
     return true;
 }
 
-/* A route of what the model was opened for, and the fields of a request to it. */
+/* A route of what the model was opened for, and the fields of a request to it: an answer of a few seconds, and one that a small
+ * model gives too, which at temperature 1 may wander until its context ends. */
 static const char *example_of(const struct loaded_model *m, const char **fields) {
     enum quire_pooling pooling = quire_info(m->engine)->pooling;
     *fields = "\"query\": \"Why is the sky blue?\", \"documents\": [\"Rayleigh scattering\", \"Bread\"]";
     if (pooling == QUIRE_POOLING_RANK) return "rerank";
     *fields = "\"input\": \"Why is the sky blue?\"";
     if (pooling) return "embeddings";
-    *fields = "\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]";
+    *fields = "\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}], "
+              "\"temperature\": 0, \"max_tokens\": 100";
     if (m->chat_template) return "chat/completions";
-    *fields = "\"prompt\": \"The sky is\"";
+    *fields = "\"prompt\": \"The sky is\", \"temperature\": 0";
     return "completions";
 }
 
