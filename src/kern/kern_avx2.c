@@ -26,6 +26,8 @@ enum {
     Q8_PANELS = 2,
     Q8_FLIP = 0x80, /* 8-bit weights are kept signed */
     REGISTERS = 16,
+    K_AHEAD = 4,   /* attention: groups of tokens that memory is asked for ahead, if a tile has no more */
+    V_TOKENS = 64, /* and tokens whose V is read for all of a head before the next */
 };
 
 /* BF16 weights in pairs of k, as a type of mm_float.inc. */

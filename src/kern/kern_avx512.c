@@ -26,6 +26,8 @@ enum {
     Q8_PANELS = 1,
     Q8_FLIP = 0, /* 8-bit weights are kept unsigned */
     REGISTERS = 32,
+    K_AHEAD = 0, /* see kern_avx2.c */
+    V_TOKENS = KERN_ATTN_PARTITION,
 };
 
 /* BF16 weights in pairs of k, as a type of mm_float.inc. */

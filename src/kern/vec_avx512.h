@@ -185,6 +185,20 @@ static inline void vf_store_kv(void *p, size_t i, vf x, size_t n, enum kern_kv t
     _mm256_mask_storeu_epi16((uint16_t *)p + i, first_lanes(n), h);
 }
 
+/* 2 * LANES elements as two vectors, in order. */
+static inline void vf_load_kv_two(vf x[2], const void *p, enum kern_kv type) {
+    x[0] = vf_load_kv(p, 0, LANES, type);
+    x[1] = vf_load_kv(p, LANES, LANES, type);
+}
+static inline void vf_load_two(vf x[2], const float *p, enum kern_kv type) {
+    x[0] = vf_load(p);
+    x[1] = vf_load(p + LANES);
+}
+static inline void vf_store_two(float *p, const vf x[2], enum kern_kv type) {
+    vf_store(p, x[0]);
+    vf_store(p + LANES, x[1]);
+}
+
 /* 16 floats times a factor, within [-127, 127], as bytes: nearest even. Returns kern_act_words of them. */
 static inline int32_t vf_store_i8(int8_t *p, const float *x, vf factor) {
     __m128i b = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(vf_mul(vf_load(x), factor)));
