@@ -282,28 +282,32 @@ INLINE vf q8_add_block(enum kern_format f, vf sum, __m256i isum, const struct q8
     return has_m(f) ? vf_fma(c->m[0], vf_set(x->scaled_sum), sum) : sum;
 }
 
-/* NM input rows from i on by NP panels from p on: an input that is broadcast serves all panels. */
+/* NM input rows from i on by NP panels from p on: an input that is broadcast serves all panels. Memory is asked
+ * for whole units ahead; at the end of a panel its stream goes on NP panels later. */
 INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_t NM, const size_t NP,
                     const struct mm_out *out, const uint8_t *panel, size_t panel_bytes, size_t p,
-                    const char *acts, size_t act_row_bytes, size_t i) {
-    const size_t unit_blocks = kern_unit_blocks(f);
+                    const char *acts, size_t act_row_bytes, size_t i, bool first) {
+    const size_t unit_blocks = kern_unit_blocks(f), unit_bytes = packed_unit_bytes(f),
+                 ahead = (PREFETCH_BYTES + unit_bytes - 1) / unit_bytes;
     vf sum[Q8_ROWS][Q8_PANELS];
     UNROLL for (size_t a = 0; a < NM; a++) {
         UNROLL for (size_t s = 0; s < NP; s++) sum[a][s] = vf_zero();
     }
     const char *x = acts + i * act_row_bytes;
     for (size_t n = w->k / KERN_BLOCK / unit_blocks; n > 0; n--) {
+        const uint8_t *next = panel + ahead * unit_bytes + (n > ahead ? 0 : (NP - 1) * panel_bytes);
         const uint8_t *head[Q8_PANELS], *planes[Q8_PANELS], *scales[Q8_PANELS];
         UNROLL for (size_t s = 0; s < NP; s++) {
             head[s] = panel + s * panel_bytes;
-            q8_prefetch(head[s], head_bytes(f));
+            if (first) q8_ask(next + s * panel_bytes, unit_blocks == 1 ? unit_bytes : head_bytes(f));
         }
         for (size_t b = 0; b < unit_blocks; b++) {
             __m256i isum[Q8_ROWS][Q8_PANELS];
+            const size_t planes_at = head_bytes(f) + b * plane_bytes(f);
             UNROLL for (size_t s = 0; s < NP; s++) {
-                planes[s] = head[s] + head_bytes(f) + b * plane_bytes(f);
+                planes[s] = head[s] + planes_at;
                 scales[s] = head[s] + head_scales(f) + b * n_halves(f) * LANES;
-                q8_prefetch(planes[s], plane_bytes(f));
+                if (first && unit_blocks > 1) q8_ask(next + s * panel_bytes + planes_at, plane_bytes(f));
             }
             q8_block(f, NM, NP, isum, planes, scales, x, act_row_bytes);
             UNROLL for (size_t s = 0; s < NP; s++) {
@@ -314,7 +318,7 @@ INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_
             }
             x += sizeof(struct kern_act_block);
         }
-        panel += packed_unit_bytes(f);
+        panel += unit_bytes;
     }
     UNROLL for (size_t a = 0; a < NM; a++) {
         UNROLL for (size_t s = 0; s < NP; s++) mm_store(out, i + a, p + s, sum[a][s]);

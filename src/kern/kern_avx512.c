@@ -220,7 +220,7 @@ INLINE vf q8_add_block(enum kern_format f, vf sum, const struct q8_factors *c, c
 /* NM input rows from i on by one panel. */
 INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_t NM, const size_t NP,
                     const struct mm_out *out, const uint8_t *panel, size_t panel_bytes, size_t p,
-                    const char *acts, size_t act_row_bytes, size_t i) {
+                    const char *acts, size_t act_row_bytes, size_t i, bool first) {
     const size_t unit_blocks = kern_unit_blocks(f);
     vf sum[Q8_ROWS];
     UNROLL for (size_t a = 0; a < NM; a++) sum[a] = vf_zero();
