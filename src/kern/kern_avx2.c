@@ -282,8 +282,8 @@ INLINE vf q8_add_block(enum kern_format f, vf sum, __m256i isum, const struct q8
     return has_m(f) ? vf_fma(c->m[0], vf_set(x->scaled_sum), sum) : sum;
 }
 
-/* NM input rows from i on by NP panels from p on: an input that is broadcast serves all panels. Memory is asked
- * for whole units ahead; at the end of a panel its stream goes on NP panels later. */
+/* NM input rows from i on by NP panels from p on: an input that is broadcast serves all panels. Memory is
+ * asked for whole units ahead; at the end of a panel its stream goes on NP panels later. */
 INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_t NM, const size_t NP,
                     const struct mm_out *out, const uint8_t *panel, size_t panel_bytes, size_t p,
                     const char *acts, size_t act_row_bytes, size_t i, bool first) {

@@ -171,8 +171,8 @@ static inline vf vf_load_kv(const void *p, size_t i, size_t n, enum kern_kv type
     __m128i h = _mm_loadu_si128((const void *)((const uint16_t *)p + i));
     return type == KERN_KV_F16 ? _mm256_cvtph_ps(h) : widen_bf16(h);
 }
-/* 2 * LANES elements as two vectors, in the order that costs least: for bfloat16 the even ones and the odd ones.
- * vf_load_two and vf_store_two do the same with floats. */
+/* 2 * LANES elements as two vectors, in the order that costs least: for bfloat16 the even ones and the odd
+ * ones. vf_load_two and vf_store_two do the same with floats. */
 static inline void vf_load_kv_two(vf x[2], const void *p, enum kern_kv type) {
     if (type != KERN_KV_BF16) {
         x[0] = vf_load_kv(p, 0, LANES, type);

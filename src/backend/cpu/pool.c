@@ -25,6 +25,14 @@
 /* Kernels built without optimisation, under a sanitizer, have frames of hundreds of kilobytes. */
 #define POOL_STACK_BYTES (2 * 1024 * 1024)
 
+/* Runs that the items of a region are cut into, at most: threads share one where there are more of them. */
+#define POOL_RUNS 8
+
+struct item_run {
+    _Alignas(64) _Atomic size_t next;
+    size_t end;
+};
+
 /* State of regions in one word: odd while a region is open, so each region moves it by two. */
 struct pool {
     size_t n_threads, n_started;
@@ -32,10 +40,11 @@ struct pool {
 
     pool_fn *first, *fn;
     void *ctx;
-    size_t n_first, n_items; /* n_items: with those of first */
+    size_t n_first, n_runs;
+    struct item_run runs[POOL_RUNS]; /* [n_runs], of fn */
 
     _Alignas(64) _Atomic uint32_t epoch;
-    _Alignas(64) _Atomic size_t next;      /* item */
+    _Alignas(64) _Atomic size_t next;      /* item of first */
     _Alignas(64) _Atomic uint32_t n_done;  /* items of first */
     _Alignas(64) _Atomic uint32_t running; /* helpers that may be looking at the region */
     _Alignas(64) _Atomic uint32_t n_sleeping;
@@ -80,20 +89,29 @@ static void wait_for_first(struct pool *p) {
     while ((done = atomic_load(&p->n_done)) < p->n_first) wait_actively(&p->n_done, done);
 }
 
-static void take_items(struct pool *p, size_t thread) {
-    size_t n_first = p->n_first, n = p->n_items, item;
-    void *ctx = p->ctx;
-    bool waited = !n_first;
-    while ((item = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < n) {
-        if (item < n_first) {
-            p->first(ctx, item, thread);
-            atomic_fetch_add(&p->n_done, 1);
-            continue;
-        }
-        if (!waited) wait_for_first(p);
-        waited = true;
-        p->fn(ctx, item - n_first, thread);
+static void take_first(struct pool *p, size_t thread) {
+    size_t item;
+    while ((item = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->n_first) {
+        p->first(p->ctx, item, thread);
+        atomic_fetch_add(&p->n_done, 1);
     }
+}
+
+static void take_run(struct pool *p, struct item_run *run, size_t thread, bool *waited) {
+    size_t item;
+    if (atomic_load_explicit(&run->next, memory_order_relaxed) >= run->end) return;
+    while ((item = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed)) < run->end) {
+        if (!*waited) wait_for_first(p);
+        *waited = true;
+        p->fn(p->ctx, item, thread);
+    }
+}
+
+static void take_items(struct pool *p, size_t thread) {
+    size_t own = thread * p->n_runs / p->n_threads;
+    bool waited = !p->n_first;
+    if (p->n_first) take_first(p, thread);
+    for (size_t i = 0; i < p->n_runs; i++) take_run(p, &p->runs[(own + i) % p->n_runs], thread, &waited);
 }
 
 static void helper_wait(struct pool *p, uint32_t seen) {
@@ -140,6 +158,14 @@ void pool_run(struct pool *p, size_t n_items, pool_fn *fn, void *ctx) {
     pool_run_after(p, 0, NULL, n_items, fn, ctx);
 }
 
+static void cut_runs(struct pool *p, size_t n_items) {
+    p->n_runs = size_min(size_min(p->n_threads, POOL_RUNS), n_items);
+    for (size_t i = 0; i < p->n_runs; i++) {
+        p->runs[i].end = n_items * (i + 1) / p->n_runs;
+        atomic_store_explicit(&p->runs[i].next, n_items * i / p->n_runs, memory_order_relaxed);
+    }
+}
+
 void pool_run_after(struct pool *p, size_t n_first, pool_fn *first, size_t n_items, pool_fn *fn, void *ctx) {
     if ((n_first <= 1 && n_items <= 1) || p->n_threads == 1) {
         for (size_t i = 0; i < n_first; i++) first(ctx, i, 0);
@@ -150,12 +176,12 @@ void pool_run_after(struct pool *p, size_t n_first, pool_fn *first, size_t n_ite
     p->fn = fn;
     p->ctx = ctx;
     p->n_first = n_first;
-    p->n_items = n_items += n_first;
+    cut_runs(p, n_items);
     atomic_store_explicit(&p->n_done, 0, memory_order_relaxed);
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     atomic_fetch_add(&p->epoch, 1);
     if (atomic_load(&p->n_sleeping)) {
-        size_t n_wake = size_min(n_items - 1, p->n_threads - 1);
+        size_t n_wake = size_min(n_first + n_items - 1, p->n_threads - 1);
         futex_wake(&p->epoch, (int)n_wake);
     }
     take_items(p, 0);

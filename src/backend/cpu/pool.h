@@ -1,10 +1,11 @@
 /* The compute pool: the calling thread and n - 1 helpers share the items of one parallel region after
  * another.
  *
- * A region's items are taken from a counter, so a helper that the system has not scheduled costs nothing: the
- * caller does the work and never waits for a helper that has not begun. Helpers spin for a while between
- * regions (a decoder has some five regions a layer), then give way, then sleep: an idle pool uses no
- * processor time. One caller at a time. */
+ * A thread takes items from its own run of them, one after the other, so that what it reads goes on where it
+ * was; then from those of others. So a helper that the system has not scheduled costs nothing: the caller
+ * does the work and never waits for a helper that has not begun. Helpers spin for a while between regions (a
+ * decoder has some five regions a layer), then give way, then sleep: an idle pool uses no processor time. One
+ * caller at a time. */
 #ifndef BACKEND_CPU_POOL_H
 #define BACKEND_CPU_POOL_H
 
