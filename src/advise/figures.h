@@ -63,6 +63,12 @@ enum figure {
     /* refusals */
     F_REFUSED,
     F_REFUSED_SHARE,
+    F_LEFT, /* whose clients had gone */
+    F_LEFT_SHARE,
+    F_INVALID, /* 4xx; share: of all */
+    F_INVALID_SHARE,
+    F_FAILED, /* 5xx but for a full queue */
+    F_FAILED_SHARE,
     F_CONNECTIONS_REFUSED,
     F_SLOW_READERS,
     /* processors */

@@ -43,7 +43,9 @@ static bool load_of(const struct figures *f, double longest, struct gain_load *l
                             .kv_tokens = get(f, F_KV_TOKENS),
                             .prefix_caching = figures_or(f, F_PREFIX_CACHING, 1) > 0,
                             .chunked_prefill = figures_or(f, F_CHUNKED_PREFILL, 1) > 0,
-                            .slow = 1};
+                            .slow = 1,
+                            .weight_factor = 1,
+                            .replicas = 1};
     *why = NULL;
     if (!(n >= LEAST) || !(window > 0))
         *why = "too few requests ended in this time";
@@ -86,6 +88,8 @@ static struct gain_load changed(const struct gain_load *l, const struct verdict_
     if (c->max_batched_tokens > 0) to.max_batched_tokens = c->max_batched_tokens;
     if (c->kv_factor > 0) to.kv_tokens *= c->kv_factor;
     if (c->step_factor > 0) to.slow *= c->step_factor;
+    if (c->weight_factor > 0) to.weight_factor *= c->weight_factor;
+    if (c->replicas > 0) to.replicas = c->replicas;
     if (c->input_factor > 0) {
         to.input = fmax(1, to.input * c->input_factor);
         to.cached *= c->input_factor;

@@ -16,6 +16,8 @@ struct gain_load {
     double max_num_seqs, max_batched_tokens, max_model_len, max_queue, kv_tokens; /* 0: not known */
     bool prefix_caching, chunked_prefill;
     double slow; /* a step takes so many times what the player says */
+    double weight_factor; /* reading the weights takes so many times as long */
+    double replicas;      /* servers that share the load */
 };
 
 struct gain_outcome {

@@ -26,6 +26,9 @@ static const struct row {
     {L_EVICTIONS, "quire_kv_block_evictions_total", NULL, NULL},
     {L_RECOMPUTED, "quire_recomputed_tokens_total", NULL, NULL},
     {L_REFUSED, "vllm:admission_rejections_total", NULL, NULL},
+    {L_LEFT, "quire_requests_total", "outcome", "client_gone"},
+    {L_INVALID, "quire_requests_total", "outcome", "invalid"},
+    {L_FAILED, "quire_requests_total", "outcome", "failed"},
     {L_CONNECTIONS_REFUSED, "quire_connections_refused_total", NULL, NULL},
     {L_SLOW_READERS, "quire_slow_readers_total", NULL, NULL},
     {L_HELD_SEQS, "quire_held_steps_total", "lack", "max_num_seqs"},
@@ -412,10 +415,27 @@ static void steps(const struct span *s) {
     if (all.tokens > 0) put_ratio(s, F_RECOMPUTED_SHARE, L_RECOMPUTED, all.tokens);
 }
 
+/* Other ends than an answer, each as a share of all requests that came to one. */
+static void ends(const struct span *s) {
+    static const struct {
+        enum look_value from;
+        enum figure n, share;
+    } kinds[] = {{L_LEFT, F_LEFT, F_LEFT_SHARE},
+                 {L_INVALID, F_INVALID, F_INVALID_SHARE},
+                 {L_FAILED, F_FAILED, F_FAILED_SHARE}};
+    double all = growth(s, L_FINISHED);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) all += growth(s, kinds[i].from);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        put(s, kinds[i].n, kinds[i].from);
+        if (all > 0) put_ratio(s, kinds[i].share, kinds[i].from, all);
+    }
+}
+
 static void refusals(const struct span *s) {
     double refused = growth(s, L_REFUSED), all = refused + growth(s, L_FINISHED);
     put(s, F_REFUSED, L_REFUSED);
     if (all > 0) put_ratio(s, F_REFUSED_SHARE, L_REFUSED, all);
+    ends(s);
     put(s, F_CONNECTIONS_REFUSED, L_CONNECTIONS_REFUSED);
     put(s, F_SLOW_READERS, L_SLOW_READERS);
     put(s, F_PREEMPTIONS, L_PREEMPTIONS);

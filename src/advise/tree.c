@@ -22,6 +22,8 @@ const char *const verdict_names[VERDICTS] = {
     [VERDICT_QUEUE_LIMIT] = "queue-limit",
     [VERDICT_CONNECTION_LIMIT] = "connection-limit",
     [VERDICT_SLOW_READERS] = "slow-readers",
+    [VERDICT_CLIENTS_LEAVE] = "clients-leave",
+    [VERDICT_FAILING_REQUESTS] = "failing-requests",
     [VERDICT_KV_POOL] = "kv-pool",
     [VERDICT_CACHE_TOO_SMALL] = "cache-too-small",
     [VERDICT_CONTEXT_RESERVED] = "context-reserved",
@@ -52,6 +54,8 @@ static const enum figure needs[VERDICTS][4] = {
     [VERDICT_QUEUE_LIMIT] = {F_REFUSED, F_BUSY, FIGURES},
     [VERDICT_CONNECTION_LIMIT] = {F_CONNECTIONS_REFUSED, FIGURES},
     [VERDICT_SLOW_READERS] = {F_SLOW_READERS, F_BEHIND, FIGURES},
+    [VERDICT_CLIENTS_LEAVE] = {F_LEFT, F_LEFT_SHARE, FIGURES},
+    [VERDICT_FAILING_REQUESTS] = {F_INVALID_SHARE, F_FAILED_SHARE, FIGURES},
     [VERDICT_KV_POOL] = {F_PREEMPTIONS, F_KV_USAGE_MAX, FIGURES},
     [VERDICT_CACHE_TOO_SMALL] = {F_PREFIX_SHARE, F_HIT_RATE, F_EVICTIONS, FIGURES},
     [VERDICT_CONTEXT_RESERVED] = {F_PLAN_BYTES, F_MACHINE_BYTES, F_LONGEST, FIGURES},
@@ -191,7 +195,8 @@ void advise(const struct figures *f, const struct wishes *w, struct advice *out)
     t.prefill_share = share_of_prefill(&t);
     t.waiting = queued(&t);
     out->traffic = fig(&t, F_REQUESTS) > 0 || fig(&t, F_STEPS) > 0 || fig(&t, F_RUNNING_MAX) > 0 ||
-                   t.waiting > 0 || fig(&t, F_REFUSED) > 0 || fig(&t, F_CONNECTIONS_REFUSED) > 0;
+                   t.waiting > 0 || fig(&t, F_REFUSED) > 0 || fig(&t, F_CONNECTIONS_REFUSED) > 0 || fig(&t, F_LEFT) > 0 ||
+                   fig(&t, F_INVALID) > 0 || fig(&t, F_FAILED) > 0;
     if (!out->traffic) return;
     find_step_model(&t);
     judge_slo(&t);

@@ -27,6 +27,8 @@ enum verdict_kind {
     VERDICT_QUEUE_LIMIT,
     VERDICT_CONNECTION_LIMIT,
     VERDICT_SLOW_READERS,
+    VERDICT_CLIENTS_LEAVE,
+    VERDICT_FAILING_REQUESTS,
     /* KV memory */
     VERDICT_KV_POOL,
     VERDICT_CACHE_TOO_SMALL,
@@ -50,6 +52,8 @@ struct verdict_change {
     bool any;
     double max_num_seqs, max_batched_tokens;
     double kv_factor, input_factor, output_factor, step_factor; /* times as much memory, as long */
+    double weight_factor;                                       /* times as many bytes of weights */
+    double replicas;                                            /* so many servers instead of one */
     double cached_share;                                        /* of the prompt tokens, found in the cache */
     bool prefix_caching, chunked_prefill;                       /* turned on */
 };

@@ -185,6 +185,42 @@ static void slow_readers(struct tree *t) {
                "quire_num_requests_behind stays above 0 with a client on the server's own machine");
 }
 
+/* What was computed for those who did not wait for it is lost. */
+static void clients_leave(struct tree *t) {
+    double share = fig(t, F_LEFT_SHARE);
+    if (share < 0.1 || fig(t, F_LEFT) < 3) return;
+    static const enum figure rests[] = {F_LEFT,     F_LEFT_SHARE, F_REQUESTS, F_TTFT_P95,
+                                        F_QUEUE_MS, F_E2E_P95,    F_WAITING,  FIGURES};
+    struct verdict *v = tree_say(t, VERDICT_CLIENTS_LEAVE, share, rests);
+    tree_write(v->what,
+               "%.0f %% of the requests are given up by their clients before the answer has ended", 100 * share);
+    tree_write(v->expected, "%.0f %% more of the requests answered, and what is computed for them not lost",
+               100 * share);
+    tree_write(v->attempt,
+               "a longer time limit in the clients, or in the proxy before the server; streamed answers; where "
+               "requests wait, fewer at once or what is said here about the queue");
+    tree_write(v->falsified, "quire_requests_total{outcome=\"client_gone\"} rises as fast with it");
+}
+
+static void failing(struct tree *t) {
+    double invalid = fig(t, F_INVALID_SHARE), failed = fig(t, F_FAILED_SHARE);
+    if (invalid < 0.1 || fig(t, F_INVALID) < 3) invalid = 0;
+    if (failed < 0.01 || fig(t, F_FAILED) < 1) failed = 0;
+    if (!(invalid + failed > 0)) return;
+    static const enum figure rests[] = {F_INVALID,      F_INVALID_SHARE, F_FAILED,
+                                        F_FAILED_SHARE, F_REQUESTS,      FIGURES};
+    struct verdict *v = tree_say(t, VERDICT_FAILING_REQUESTS, invalid + failed, rests);
+    tree_write(v->what,
+               "%.0f %% of the requests are answered 4xx (they cannot be served as they are), %.0f %% fail (5xx)",
+               100 * fig(t, F_INVALID_SHARE), 100 * fig(t, F_FAILED_SHARE));
+    tree_write(v->expected, "%.0f %% more of the requests answered: those refused or failed", 100 * v->gain);
+    tree_write(v->attempt, "%s",
+               failed > 0 ? "the server's log: it names what failed; clients should not repeat at once"
+                          : "read one of the answers: error.message and error.param name the field and what is "
+                            "allowed (often prompt and max_tokens beyond --max-model-len)");
+    tree_write(v->falsified, "quire_requests_total{outcome=\"invalid\"} and \"failed\" rise as fast with it");
+}
+
 void tree_batch(struct tree *t) {
     batch_limit(t);
     token_budget(t);
@@ -193,4 +229,6 @@ void tree_batch(struct tree *t) {
     queue_limit(t);
     connection_limit(t);
     slow_readers(t);
+    clients_leave(t);
+    failing(t);
 }

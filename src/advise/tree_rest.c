@@ -27,6 +27,7 @@ static void weight_format(struct tree *t) {
         F_WEIGHT_BITS,     F_WEIGHT_BYTES,    F_DECODE_STEP_MS, F_DECODE_STEP_TOKENS,
         F_DECODE_FIXED_MS, F_DECODE_TOKEN_MS, F_PREFILL_SHARE,  FIGURES};
     struct verdict *v = tree_say(t, VERDICT_WEIGHT_FORMAT, decode * share * (1 - Q8_BITS / bits), rests);
+    v->change = (struct verdict_change){.any = true, .weight_factor = Q8_BITS / bits};
     tree_write(
         v->what,
         "decoding is bound by reading weights of %.0f bits: %.0f MiB for each step of %.1f ms (%.1f GB/s)",
@@ -143,7 +144,8 @@ static void more_devices(struct tree *t) {
     static const enum figure rests[] = {F_BUSY,     F_UTILIZATION,   F_RUNNING,      F_WAITING,
                                         F_QUEUE_MS, F_REFUSED_SHARE, F_KV_USAGE_MAX, FIGURES};
     struct verdict *v = tree_say(t, VERDICT_MORE_DEVICES, need - software_gain(t), rests);
-    double servers = ceil(load * (1 - software_gain(t)) - 0.01);
+    double servers = fmax(2, ceil(load * (1 - software_gain(t)) - 0.01));
+    v->change = (struct verdict_change){.any = true, .replicas = fmin(servers, 64)};
     tree_write(
         v->what,
         "the device is full: in steps %.0f %% of the time, with %.1f requests waiting behind %.1f that run",
@@ -155,10 +157,10 @@ static void more_devices(struct tree *t) {
     if (t->w->price > 0)
         tree_write(v->attempt,
                    "%.0f servers of this kind (%.2f a day each), or a larger one; or fewer requests at once",
-                   fmax(2, servers), 24 * t->w->price);
+                   servers, 24 * t->w->price);
     else
         tree_write(v->attempt, "%.0f servers of this kind, or a larger one; or fewer requests at once",
-                   fmax(2, servers));
+                   servers);
     tree_write(v->falsified, "requests still wait with so many");
 }
 

@@ -83,12 +83,13 @@ static void read_outcome(const struct playing *g, struct gain_outcome *out) {
 
 static int perform(struct playing *g, struct advise_player *p, const struct gain_load *l, struct error *err) {
     g->cal = p->cal;
+    g->cal.steps.forward_us[0] *= l->weight_factor; /* what a step takes whatever its rows: reading weights */
     calibration_slow(&g->cal, l->slow);
     g->target = (struct sim_target){.model = p->cal.model,
                                     .config = {.engine = engine_of(&g->cal, l),
                                                .clock = calibration_clock(&g->cal),
                                                .cal = &g->cal,
-                                               .fleet = {.n_replicas = 1, .routing = SIM_LEAST_LOADED}}};
+                                               .fleet = {.n_replicas = (size_t)l->replicas, .routing = SIM_LEAST_LOADED}}};
     int rc = describe_load(g, l, (double)g->target.config.engine.max_model_len, err);
     if (!rc) rc = sim_measure(&g->target, &g->load, &g->plan, p->interrupted, err);
     return rc ? rc : plan_check_answers(&g->plan, err);

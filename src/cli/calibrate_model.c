@@ -29,7 +29,9 @@ struct session_parts {
     struct loaded_model model;
     struct serve *server;
     struct drive *drive; /* reads the engine's steps */
-    struct step_log steps;
+    struct step_log steps, served; /* of mixes; that a server wrote out */
+    size_t n_served;               /* loads */
+    double served_cpu_s;
     struct target target;
     struct target_config config;
     const char *name; /* of the model in the API */
@@ -40,6 +42,13 @@ struct session_parts {
     struct meminfo memory; /* before the model was opened */
     double memory_share;   /* 0: KV memory was given */
 };
+
+static double cpu_s(void) {
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+           (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
+}
 
 /* ---- the API ---- */
 
@@ -95,33 +104,51 @@ static int outside(struct session_parts *p, uint32_t input, size_t n, double *ms
     return rc;
 }
 
+/* Loads that are served in turn between mixes: a stream alone, some with prompts beside answers, many. */
+static const struct {
+    uint32_t input, output;
+    size_t streams, n;
+} served_loads[] = {{100, 40, 1, 1}, {64, 24, 3, 5}, {16, 16, 16, 16}};
+#define N_SERVED (sizeof served_loads / sizeof *served_loads)
+
+static int serve_some(void *ctx, struct error *err) {
+    struct session_parts *p = ctx;
+    const struct quire_info *info = quire_info(p->model.engine);
+    size_t i = p->n_served % N_SERVED, streams = size_min(served_loads[i].streams, info->max_requests);
+    uint32_t output = served_loads[i].output;
+    uint32_t input = (uint32_t)size_min(served_loads[i].input, info->max_model_len / 2);
+    struct summary s;
+    double engine_ms, before = cpu_s();
+    drive_forget(p->drive);
+    int rc = probe(p, input, (uint32_t)size_min(output, info->max_model_len - input), streams,
+                   size_min(served_loads[i].n, 4 * streams), p->salt++, &s, &engine_ms, err);
+    p->served_cpu_s += cpu_s() - before;
+    if (rc) return rc;
+    p->n_served++;
+    return step_log_keep(&p->served, p->drive, err);
+}
+
 /* Of the parts, each done in turn: how many, in *n_done. */
-#define API_PARTS 4
+#define API_PARTS 3
 
 static int measure_api(struct session_parts *p, struct calibration *c, int *n_done, struct error *err) {
     const struct quire_info *info = quire_info(p->model.engine);
     uint32_t small = 16, large = (uint32_t)size_min(600, info->max_model_len / 2);
-    size_t streams = size_min(16, info->max_requests), n;
-    struct summary s;
-    double few, many, engine_ms;
-    int rc = outside(p, small, 12, &few, err);
+    double few, many;
+    int rc = 0;
+    while (!rc && p->n_served < N_SERVED) rc = serve_some(p, err);
+    if (!rc) rc = calibrate_served(&p->served, &c->steps, &c->gap_us, &c->row_us, err);
+    if (rc) return rc;
+    *n_done = 1;
+    rc = outside(p, small, 12, &few, err);
     if (rc) return rc;
     c->request_us = fmax(0, 1000 * few);
-    *n_done = 1;
+    *n_done = 2;
     rc = outside(p, large, 4, &many, err);
     if (rc) return rc;
-    *n_done = 2;
+    *n_done = 3;
     c->prompt_token_us = large > small ? fmax(0, 1000 * (many - few)) / (double)(large - small) : 0;
     c->request_us = fmax(0, 1000 * few - c->prompt_token_us * small);
-    drive_forget(p->drive);
-    rc = probe(p, small, 48, 1, 4, p->salt++, &s, &engine_ms, err);
-    if (rc) return rc;
-    *n_done = 3;
-    rc = probe(p, small, 32, streams, 2 * streams, p->salt++, &s, &engine_ms, err);
-    const struct drive_step *steps = drive_steps(p->drive, &n);
-    if (rc) return rc;
-    *n_done = 4;
-    calibrate_api(steps, n, &c->steps, &c->gap_us, &c->row_us);
     return 0;
 }
 
@@ -144,18 +171,10 @@ static int open_server(struct session_parts *p, struct log *log, struct error *e
     return target_open(&p->config, &p->target, err);
 }
 
-static int measure_around(struct session_parts *p, struct calibration *c, int *n_done, struct log *log,
-                          struct error *err) {
-    int rc = open_server(p, log, err);
-    if (!rc) rc = target_learn_tokens(&p->config, &p->target, false, err);
-    return rc ? rc : measure_api(p, c, n_done, err);
-}
-
 /* What is measured of the API when the time is over stays; the rest is taken to be nothing. */
-static int measure_in_time(struct session_parts *p, struct calibration *c, struct log *log,
-                           struct error *err) {
+static int measure_api_in_time(struct session_parts *p, struct calibration *c, struct error *err) {
     int n_done = 0;
-    int rc = measure_around(p, c, &n_done, log, err);
+    int rc = measure_api(p, c, &n_done, err);
     bool over = rc && rc != QUIRE_ECANCELED && rc != QUIRE_ENOMEM && clock_us() >= p->until_us;
     if (over) *err = (struct error){0};
     c->measured_share = (p->steps.share + n_done / (double)API_PARTS) / 2;
@@ -232,13 +251,6 @@ static int describe(const struct session_parts *p, const char *argument, struct 
     return 0;
 }
 
-static double cpu_s(void) {
-    struct rusage r;
-    getrusage(RUSAGE_SELF, &r);
-    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
-           (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
-}
-
 /* Steps keep all threads at work, so a process that had less of the cores had to share them. */
 static double share_of_cores(const struct session_parts *p, double seconds, size_t n_threads) {
     double busy_us = 0;
@@ -264,15 +276,17 @@ static void tell_limit(const struct calibration *c, double seconds) {
 static int measure(struct session_parts *p, const char *argument, double seconds, size_t max_num_seqs,
                    struct log *log, struct calibration *c, struct error *err) {
     FILE *progress = isatty(STDERR_FILENO) ? stderr : NULL;
-    struct calibrate_options o = {seconds, limit_of(seconds) - API_S, progress, p->interrupted};
+    struct calibrate_options o = {seconds, limit_of(seconds) - API_S, progress, p->interrupted, serve_some, p};
     int rc = describe(p, argument, c, err);
     if (!rc && quire_info(p->model.engine)->pooling)
         rc = error_set(err, QUIRE_EUNSUPPORTED, "%s makes vectors; text can be simulated", argument);
     if (!rc) wait_for_memory(p);
     p->until_us = clock_us() + (uint64_t)(limit_of(seconds) * 1e6);
+    if (!rc) rc = open_server(p, log, err);
+    if (!rc) rc = target_learn_tokens(&p->config, &p->target, false, err);
     double before = cpu_s();
     if (!rc) rc = calibrate_run(p->drive, p->model.engine, max_num_seqs, &o, &p->steps, err);
-    if (!rc) c->cpu_share = share_of_cores(p, cpu_s() - before, c->n_threads);
+    if (!rc) c->cpu_share = share_of_cores(p, cpu_s() - before - p->served_cpu_s, c->n_threads);
     if (!rc && p->steps.n < STEP_LEAST && p->steps.share < 1)
         rc = error_set(err, QUIRE_ELIMIT,
                        "only %zu steps could be measured in %.0f s, %d are needed: the machine is too busy, or "
@@ -281,7 +295,7 @@ static int measure(struct session_parts *p, const char *argument, double seconds
     if (!rc) rc = step_model_fit(p->steps.steps, p->steps.end_us, p->steps.n, &c->steps, err);
     if (rc) return rc;
     learn_template(p, c);
-    return measure_in_time(p, c, log, err);
+    return measure_api_in_time(p, c, err);
 }
 
 int calibrate_model(const char *argument, const struct engine_options *given, double seconds,
@@ -314,6 +328,7 @@ int calibrate_model(const char *argument, const struct engine_options *given, do
         loaded_model_close(&p.model);
     }
     step_log_free(&p.steps);
+    step_log_free(&p.served);
     drive_free(p.drive);
     return rc;
 }

@@ -36,7 +36,7 @@ static const struct option own_rows[] = {
     {"context", OPTION_INT, AT(context), "Plan", "N", "0", 0, 1 << 30, NULL, NULL,
      "The same as max-model-len."},
     {"device", OPTION_STRING, AT(device), "Plan", "NAME", NULL, 0, 0, NULL, NULL,
-     "Plan for this device instead of this machine: a100, h100, h200, l4, l40s, a10, rtx-4090, mi300x, or a "
+     "Plan for this device instead of this machine: a100, h100, h200, b200, l4, l40s, a10, rtx-4090, mi300x, or a "
      "processor; "
      "docs/plan.md has the table."},
     {"device-memory", OPTION_INT, AT(device_memory), "Plan", "BYTES", "0", 0, 9e18, NULL, NULL,

@@ -9,7 +9,8 @@
 
 /* The makers' figures for dense products (where a data sheet gives them with sparsity, half of that): NVIDIA
  * A100, H100, H200, L4, L40S and A10 Tensor Core GPU data sheets, of the SXM modules where there are
- * several; NVIDIA Ada GPU Architecture (RTX 4090: 165.2 with float32 accumulation); AMD Instinct MI300X data
+ * several (A10: 72 multiprocessors x 1.695 GHz x 1,024 operations a clock, as the A40 has by its sheet); DGX
+ * B200 data sheet (1,440 GB, 64 TB/s and 36 P operations with sparsity for eight); NVIDIA Ada GPU Architecture (RTX 4090: 165.2 with float32 accumulation); AMD Instinct MI300X data
  * sheet (1,307.4). Processors: memory channels x transfers x 8 bytes; cores x base clock x operations a
  * clock, which are 64 on Zen 4 (one 512-bit VDPBF16PS: 16 sums of 2 products) and 1,024 with AMX (TDPBF16PS:
  * 16 x 16 sums of 32 products in 16 clocks; 2,048 are those of 8-bit integers; Intel 64 and IA-32
@@ -19,6 +20,7 @@ static const struct machine MACHINES[] = {
     {"a100-40g", "NVIDIA A100 SXM 40 GB", (uint64_t)40 << 30, 1555 * GB, 312 * T, false},
     {"h100", "NVIDIA H100 SXM 80 GB", (uint64_t)80 << 30, 3350 * GB, 989 * T, false},
     {"h200", "NVIDIA H200 SXM 141 GB", (uint64_t)(141 * GB), 4800 * GB, 989 * T, false},
+    {"b200", "NVIDIA B200 SXM 180 GB", (uint64_t)(180 * GB), 8000 * GB, 2250 * T, false},
     {"l4", "NVIDIA L4 24 GB", (uint64_t)24 << 30, 300 * GB, 121 * T, false},
     {"l40s", "NVIDIA L40S 48 GB", (uint64_t)48 << 30, 864 * GB, 362 * T, false},
     {"a10", "NVIDIA A10 24 GB", (uint64_t)24 << 30, 600 * GB, 125 * T, false},

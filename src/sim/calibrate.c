@@ -28,7 +28,7 @@ static bool make_room(struct step_log *log, size_t n) {
     return true;
 }
 
-static int keep(struct step_log *log, struct drive *d, struct error *err) {
+int step_log_keep(struct step_log *log, struct drive *d, struct error *err) {
     size_t n;
     const struct drive_step *steps = drive_steps(d, &n);
     if (!make_room(log, n)) return error_set(err, QUIRE_ENOMEM, "out of memory for %zu steps", log->n + n);
@@ -85,7 +85,7 @@ static int run_mix(struct calibrator *c, const struct mix *m) {
                            .late_output = m->late_output,
                            .until_us = c->until_us};
     int rc = drive_run(c->drive, c->engine, &l, c->o->interrupted, c->err);
-    return rc ? rc : keep(c->log, c->drive, c->err);
+    return rc ? rc : step_log_keep(c->log, c->drive, c->err);
 }
 
 static bool interrupted(const struct calibrator *c) {
@@ -112,6 +112,23 @@ static void shuffle(const struct mix **order, size_t n, uint32_t round) {
     }
 }
 
+#define BETWEEN 6 /* mixes */
+
+/* What is measured between mixes takes none of their time. */
+static int pause_mixes(struct calibrator *c, uint64_t *end_us) {
+    uint64_t start = clock_us();
+    if (!c->o->between || c->n_run % BETWEEN) return 0;
+    int rc = c->o->between(c->o->ctx, c->err);
+    *end_us += clock_us() - start;
+    return rc;
+}
+
+static void show(const struct calibrator *c) {
+    if (c->o->progress)
+        fprintf(c->o->progress, "\rcalibrating: %zu mixes, %.0f s", c->n_run,
+                (double)(clock_us() - c->start_us) / 1e6);
+}
+
 static int run_all(struct calibrator *c, const struct mix **order, size_t n) {
     uint64_t end = c->start_us + (uint64_t)(c->o->seconds * 1e6);
     int rc = 0;
@@ -120,13 +137,12 @@ static int run_all(struct calibrator *c, const struct mix **order, size_t n) {
         for (size_t i = 0; i < n && !rc && (!round || clock_us() < end); i++) {
             rc = run_mix(c, order[i]);
             if (!rc && !round) c->log->share += 1.0 / (double)n;
-            if (c->o->progress)
-                fprintf(c->o->progress, "\rcalibrating: %zu mixes, %.0f s", c->n_run,
-                        (double)(clock_us() - c->start_us) / 1e6);
+            if (!rc) rc = pause_mixes(c, &end);
+            show(c);
         }
     }
     if (c->o->progress) fprintf(c->o->progress, "\r\033[K");
-    return rc == QUIRE_ECANCELED && !interrupted(c) && clock_us() >= c->until_us ? 0 : rc;
+    return rc && rc != QUIRE_ENOMEM && !interrupted(c) && clock_us() >= c->until_us ? 0 : rc;
 }
 
 int calibrate_run(struct drive *d, struct quire_engine *e, size_t max_num_seqs,
@@ -143,22 +159,31 @@ int calibrate_run(struct drive *d, struct quire_engine *e, size_t max_num_seqs,
     return run_all(&c, order, n);
 }
 
-/* ---- the API ---- */
+/* ---- steps that are served ---- */
 
-#define PAUSE_US 3000 /* longer between two steps: something else had the machine */
+#define PAUSE_US 3000 /* longer between two steps: there was no work, or something else had the machine */
 #define MANY     8    /* rows */
 
-void calibrate_api(const struct drive_step *steps, size_t n, const struct step_model *m, double *gap_us,
-                   double *row_us) {
+static double took_us(const struct quire_step *s) {
+    return (double)(s->prepare_us + s->forward_us + s->sample_us);
+}
+
+/* Between a step and the one before it; negative: not known, or there was no work. */
+static double gap_before(const struct step_log *log, size_t i) {
+    if (!i || log->end_us[i] < log->end_us[i - 1]) return -1;
+    double gap = fmax(0, (double)(log->end_us[i] - log->end_us[i - 1]) - took_us(&log->steps[i]));
+    return gap > PAUSE_US ? -1 : gap;
+}
+
+/* From decodes of one row and of many: what passes between steps, and preparing and sampling beyond what the
+ * model says. With rows of answers there was work when the step before had ended. */
+static void find_gaps(const struct step_log *log, const struct step_model *m, double *gap_us, double *row_us) {
     double sum[2] = {0}, rows[2] = {0}, count[2] = {0};
-    for (size_t i = 1; i < n; i++) {
-        struct quire_step s = steps[i].step;
-        double took = (double)(s.prepare_us + s.forward_us + s.sample_us);
-        double gap = fmax(0, (double)(steps[i].end_us - steps[i - 1].end_us) - took);
-        double rest = (double)(s.prepare_us + s.sample_us);
+    for (size_t i = 1; i < log->n; i++) {
+        struct quire_step s = log->steps[i];
+        double gap = gap_before(log, i), rest = (double)(s.prepare_us + s.sample_us);
         int many = s.n_logit_rows >= MANY;
-        /* With rows of answers there was work when the step before had ended. */
-        if (!s.n_decode_rows || gap > PAUSE_US || (!many && s.n_logit_rows != 1)) continue;
+        if (!s.n_decode_rows || gap < 0 || (!many && s.n_logit_rows != 1)) continue;
         step_model_time(m, &s);
         sum[many] += gap + rest - (double)s.sample_us;
         rows[many] += (double)s.n_logit_rows;
@@ -168,4 +193,27 @@ void calibrate_api(const struct drive_step *steps, size_t n, const struct step_m
     double more = count[1] > 0 ? rows[1] / count[1] - 1 : 0;
     *row_us = more > 0 && count[0] > 0 ? fmax(0, (all - one) / more) : 0;
     *gap_us = fmax(0, one - *row_us);
+}
+
+int calibrate_served(const struct step_log *served, struct step_model *m, double *gap_us, double *row_us,
+                     struct error *err) {
+    size_t n = served->n;
+    double *took = calloc(2 * (n + 1), sizeof *took), *mean = took + n + 1;
+    struct wander *w = malloc(sizeof *w);
+    bool enough = took && w;
+    if (enough) {
+        find_gaps(served, m, gap_us, row_us);
+        for (size_t i = 0; i < n; i++) {
+            struct quire_step s = served->steps[i];
+            double gap = gap_before(served, i);
+            took[i] = took_us(&s) + fmax(0, gap);
+            step_model_time(m, &s);
+            mean[i] = took_us(&s) + *row_us * (double)s.n_logit_rows + (gap >= 0 ? *gap_us : 0);
+        }
+        wander_make(took, mean, n, w);
+        if (w->n) m->wander = *w;
+    }
+    free(took);
+    free(w);
+    return enough ? 0 : error_set(err, QUIRE_ENOMEM, "out of memory for %zu steps", n);
 }

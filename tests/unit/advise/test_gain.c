@@ -145,6 +145,8 @@ static void test_changes_reach_the_player(void **state) {
     } cases[] = {{{.any = true, .kv_factor = 2}, {.kv_tokens = 40000}},
                  {{.any = true, .output_factor = 0.5}, {.output = 25}},
                  {{.any = true, .step_factor = 0.5}, {.slow = 0.5}},
+                 {{.any = true, .weight_factor = 0.53}, {.weight_factor = 0.53}},
+                 {{.any = true, .replicas = 3}, {.replicas = 3}},
                  {{.any = true, .cached_share = 0.9}, {.cached = 90}},
                  {{.any = true, .cached_share = 7}, {.cached = 100}},
                  {{.any = true, .max_batched_tokens = 512}, {.max_batched_tokens = 512}}};
@@ -164,6 +166,8 @@ static void test_changes_reach_the_player(void **state) {
         near(k.last.cached, want->cached > 0 ? want->cached : had->cached);
         near(k.last.max_batched_tokens,
              want->max_batched_tokens > 0 ? want->max_batched_tokens : had->max_batched_tokens);
+        near(k.last.weight_factor, want->weight_factor > 0 ? want->weight_factor : 1);
+        near(k.last.replicas, want->replicas > 0 ? want->replicas : 1);
         near(k.last.in_flight, 8);
     }
 }

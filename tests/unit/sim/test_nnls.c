@@ -160,29 +160,63 @@ static void test_endless_times(void **state) {
     assert_true(s.forward_us > 0 && s.forward_us <= STEP_MOST_US && s.sample_us <= STEP_MOST_US);
 }
 
-/* A gap of 60 us between steps, 25 us for each token written out beyond the first 10. */
-static void test_api_around_steps(void **state) {
-    struct drive_step steps[60];
-    struct step_model m = {0};
-    uint64_t now = 0;
-    double gap, row;
-    m.rest_us[0] = 30;
-    for (size_t i = 0; i < 60; i++) {
-        size_t rows = i < 30 ? 1 : 16;
-        now += 60 + (i % 7 == 3 ? 90000 : 0) + 5000 + 30 + 25 * rows + 10; /* at times nothing was asked */
-        steps[i] = (struct drive_step){.step = {.n_decode_rows = rows,
-                                                .n_decode_seqs = rows,
-                                                .n_logit_rows = rows,
-                                                .forward_us = 5000,
-                                                .sample_us = 30 + 25 * rows + 10},
-                                       .end_us = now};
+/* A gap of 60 us between steps, 25 us for each token written out beyond the first 10; at times nothing was
+ * asked. All of it takes `slow` times as long. */
+static void serve_steps(struct step_log *log, size_t n, double (*slow)(double at_us)) {
+    double now = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t rows = i < n / 2 ? 1 : 16;
+        double f = slow(now), took = f * (5000 + 30 + 25 * (double)rows + 10);
+        now += f * 60 + (i % 7 == 3 ? 90000 : 0) + took;
+        log->steps[i] = (struct quire_step){.n_decode_rows = rows,
+                                            .n_decode_seqs = rows,
+                                            .n_logit_rows = rows,
+                                            .forward_us = (uint64_t)(f * 5000),
+                                            .sample_us = (uint64_t)(took - f * 5000)};
+        log->end_us[i] = (uint64_t)now;
     }
-    calibrate_api(steps, 60, &m, &gap, &row);
+    log->n = n;
+}
+
+static double even(double at_us) {
+    return 1;
+}
+
+static double waves(double at_us) {
+    return fmod(at_us, 1e6) < 6e5 ? 0.9 : 1.3;
+}
+
+static void test_served_steps(void **state) {
+    static struct quire_step steps[1200];
+    static uint64_t end_us[1200];
+    struct step_log log = {.steps = steps, .end_us = end_us};
+    struct step_model m = {.forward_us = {5000}, .rest_us = {30}};
+    struct error err;
+    double gap, row, speed = 0;
+    serve_steps(&log, 60, even);
+    assert_int_equal(calibrate_served(&log, &m, &gap, &row, &err), 0);
     assert_true(fabs(row - 25) < 0.5 && fabs(gap - 70) < 0.5);
-    calibrate_api(steps, 30, &m, &gap, &row);
+    assert_int_equal(m.wander.n, 0); /* too short */
+    log.n = 30;
+    assert_int_equal(calibrate_served(&log, &m, &gap, &row, &err), 0);
     assert_true(row == 0 && fabs(gap - 95) < 0.5);
-    calibrate_api(steps, 0, &m, &gap, &row);
+    log.n = 0;
+    assert_int_equal(calibrate_served(&log, &m, &gap, &row, &err), 0);
     assert_true(row == 0 && gap == 0);
+    serve_steps(&log, 1200, even);
+    assert_int_equal(calibrate_served(&log, &m, &gap, &row, &err), 0);
+    assert_true(m.wander.n > 100);
+    for (size_t i = 0; i < m.wander.n; i++) assert_true(abs((int)m.wander.slow[i] - 1000) < 10);
+    /* Slow and fast by turns, and slower than the model in all: so much is served. */
+    serve_steps(&log, 1200, waves);
+    assert_int_equal(calibrate_served(&log, &m, &gap, &row, &err), 0);
+    for (size_t i = 0; i < m.wander.n; i++) speed += 1000.0 / m.wander.slow[i] / (double)m.wander.n;
+    double took = 0, work = 0; /* the pauses are no part of it */
+    for (size_t i = 0; i < log.n; i++) {
+        took += (double)(steps[i].forward_us + steps[i].sample_us);
+        work += 5040 + 25 * (double)steps[i].n_logit_rows;
+    }
+    assert_true(fabs(speed * took / work - 1) < 0.02);
 }
 
 int main(void) {
@@ -191,6 +225,6 @@ int main(void) {
                                        cmocka_unit_test(test_beyond_what_was_measured),
                                        cmocka_unit_test(test_wandering_speed),
                                        cmocka_unit_test(test_endless_times),
-                                       cmocka_unit_test(test_api_around_steps)};
+                                       cmocka_unit_test(test_served_steps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
