@@ -60,7 +60,7 @@ static void token_budget(struct tree *t) {
     double token = fitted ? fig(t, F_STEP_TOKEN_MS) : fig(t, F_PREFILL_STEP_MS) / (rows + 16);
     double fixed = fitted ? fig(t, F_STEP_FIXED_MS) : 16 * token;
     if (!(token > 0)) return;
-    double better = fmin(2048, fmax((STEP_MS - fixed) / token, 2 * budget));
+    double better = fmax(rows, fmin(2048, fmax((STEP_MS - fixed) / token, 2 * budget)));
     double gain = t->prefill_share * (1 - (fixed / better + token) / (fixed / rows + token));
     if (gain < 0.04) return;
     static const enum figure rests[] = {

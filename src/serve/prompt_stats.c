@@ -18,6 +18,8 @@
 #define MAX_CHUNKS   (PROMPT_STATS_TOKENS / CHUNK_MIN)
 #define FEW_TOKENS   32u /* displaced tokens of a prompt below which they are chance */
 #define FIELD_TOKENS 64  /* a change in front that moves what follows by no more is a field */
+#define TURN_TOKENS  24  /* but what moves as a whole to the front, by as much, follows a turn that was cut */
+#define ALIKE_TOKENS 4
 
 /* An entry: 40 bits of a hash, 13 of the place where it was seen last, 11 of when. 0: none. */
 #define STAMPS        2048u
@@ -120,10 +122,10 @@ static void hash_prompt(const struct prompt_stats *p, const uint32_t *t, size_t 
 /* ---- what they say ---- */
 
 /* Displaced tokens that have moved by about as much. */
-static uint64_t moved_about(const struct shape *s, int32_t by) {
+static uint64_t moved_about(const struct shape *s, int32_t by, int32_t within) {
     uint64_t n = 0;
     for (size_t i = 0; i < s->n_chunks; i++)
-        if (s->chunks[i].known && abs(s->chunks[i].moved - by) <= FIELD_TOKENS) n += s->chunks[i].n;
+        if (s->chunks[i].known && abs(s->chunks[i].moved - by) <= within) n += s->chunks[i].n;
     return n;
 }
 
@@ -145,8 +147,10 @@ static int32_t usual_move(const struct shape *s) {
 
 /* Three quarters of what is displaced decide. */
 static enum prompt_cause cause_of(const struct shape *s, uint64_t displaced) {
-    if (4 * moved_about(s, 0) >= 3 * displaced) return PROMPT_FIELD;
-    return 4 * moved_about(s, usual_move(s)) >= 3 * displaced ? PROMPT_CUT : PROMPT_ORDER;
+    int32_t move = usual_move(s);
+    if (move <= -TURN_TOKENS && 4 * moved_about(s, move, ALIKE_TOKENS) >= 3 * displaced) return PROMPT_CUT;
+    if (4 * moved_about(s, 0, FIELD_TOKENS) >= 3 * displaced) return PROMPT_FIELD;
+    return 4 * moved_about(s, move, FIELD_TOKENS) >= 3 * displaced ? PROMPT_CUT : PROMPT_ORDER;
 }
 
 static void count(struct prompt_stats *p, struct shape *s) {

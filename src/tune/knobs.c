@@ -103,6 +103,8 @@ int knob_choose(const struct tune_options *o, unsigned *bits, struct error *err)
         if (idle_because(o, k))
             return error_set(err, QUIRE_EINVAL, "--parameters has %s: %s", knob_rows[k].name,
                              idle_because(o, k));
+        if (*bits & 1u << k)
+            return error_set(err, QUIRE_EINVAL, "--parameters has %s twice", knob_rows[k].name);
         *bits |= 1u << k;
         p = p[n] ? p + n + 1 : NULL;
     }

@@ -134,6 +134,16 @@ def test_a_budget_ends_a_run(mock, tmp_path):
     assert state(tmp_path / "t")["runs"] == []
 
 
+def test_a_spent_budget_leaves_time_for_the_last_two_runs(mock, tmp_path):
+    """The defaults take seconds, the best a fraction: how long a run takes is told by runs of the same options, so the
+    search, which could go on, ends in time for measuring both again."""
+    done = tune("--command", command(mock, ttft=5, tpot=15), "--folder", tmp_path / "t", "--max-num-seqs", 1, "--concurrency", 8,
+                "--input-tokens", 20, "--output-tokens", 20, "--slo", "ttft_p95=100", "--repeats", 8, "--budget", "50s",
+                "--parameters", "max-num-seqs,max-num-batched-tokens,long-prefill-token-threshold,block-size", timeout=200)
+    assert "the budget is spent" in done.stdout and "no time to measure" not in done.stdout
+    assert re.search(r"^best: max-num-seqs ", done.stdout, re.M)
+
+
 def test_a_budget_too_small_for_anything_is_said(mock, tmp_path):
     done = tune("--command", command(mock, ttft=60000), "--folder", tmp_path / "t", "--budget", "2s", *LOAD, code=1)
     assert "--budget does not allow a single run" in done.stderr
@@ -170,6 +180,7 @@ def test_one_search_at_a_time(mock, tmp_path):
         (["m.gguf"], "which SLO?"),
         (["m.gguf", "--slo", "ttft_p42=100"], 'p50, p90, p95 or p99'),
         (["m.gguf", "--slo", "ttft=100", "--budget", "soon"], 'a time like 90s, 20m or 2h is allowed'),
+        (["m.gguf", "--slo", "ttft=100", "--parameters", "block-size,block-size"], "--parameters has block-size twice"),
         (["m.gguf", "--slo", "ttft=100", "--parameters", "max-num-seq"], "did you mean max-num-seqs"),
         (["m.gguf", "--slo", "ttft=100", "--concurrency", "1,2"], "one number from 1 to 4096"),
         (["m.gguf", "--slo", "ttft=100", "--command", "x"], "a model or a --command, not both"),

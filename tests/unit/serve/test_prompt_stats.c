@@ -118,6 +118,30 @@ static void passages_and_histories(void **state) {
     prompt_stats_free(p);
 }
 
+/* Turns of a few words: what follows moves no further than behind a field that changes, but always by as much
+ * and to the front. A field whose length changes moves it to and fro. */
+static void short_turns_and_long_fields(void **state) {
+    struct prompt_stats *p = fresh();
+    uint32_t t[8000], length;
+    for (unsigned i = 0; i < 40; i++) {
+        size_t n = put(t, 0, 1, 128);
+        for (unsigned k = 0; k < 20; k++) n = put(t, n, 100 + i + k, 40);
+        prompt_stats_note(p, t, n, NULL);
+    }
+    struct prompt_figures f = figures(p);
+    assert_int_equal(f.displaced_prompts[PROMPT_CUT], 39);
+    assert_int_equal(f.displaced_prompts[PROMPT_FIELD] + f.displaced_prompts[PROMPT_ORDER], 0);
+    prompt_stats_free(p);
+    p = fresh();
+    for (unsigned i = 0; i < 100; i++) {
+        put(&length, 0, 555 + i, 1);
+        prompt_stats_note(p, t, put(t, put(t, 0, 2000 + i, 10 + length % 12), 2, 600), NULL);
+    }
+    f = figures(p);
+    assert_int_equal(f.displaced_prompts[PROMPT_FIELD], 99);
+    prompt_stats_free(p);
+}
+
 /* Nobody learns by it whether another salt has sent the same text. */
 static void salts(void **state) {
     struct prompt_stats *p = fresh();
@@ -171,7 +195,7 @@ static void failing_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changing_field), cmocka_unit_test(healthy), cmocka_unit_test(passages_and_histories),
+        cmocka_unit_test(changing_field), cmocka_unit_test(healthy), cmocka_unit_test(passages_and_histories), cmocka_unit_test(short_turns_and_long_fields),
         cmocka_unit_test(salts),          cmocka_unit_test(bounded), cmocka_unit_test(failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
