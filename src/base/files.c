@@ -55,8 +55,26 @@ fail:
     return error_set(err, QUIRE_EIO, "%s %.200s cannot be written: %s", option, path, strerror(errno));
 }
 
-bool file_same(const char *a, const char *b) {
+/* Whether both lead to one regular file, or will. */
+static bool same(const char *a, const char *b) {
     struct stat x, y;
-    if (!a || !b || stat(a, &x) || stat(b, &y) || !S_ISREG(x.st_mode)) return false;
-    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    if (!a || !b) return false;
+    bool there = !stat(a, &x);
+    if (!strcmp(a, b)) return !there || S_ISREG(x.st_mode);
+    return there && S_ISREG(x.st_mode) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+int file_check_apart(const struct file_option *files, size_t n_results, size_t n, struct error *err) {
+    for (size_t i = 0; i < n_results; i++)
+        for (size_t k = i + 1; k < n; k++)
+            if (same(files[i].path, files[k].path))
+                return error_set(err, QUIRE_EINVAL, "%s %.200s is the file of %s, too: each needs its own",
+                                 files[i].option, files[i].path, files[k].option);
+    return QUIRE_OK;
+}
+
+int file_check_replaceable(const char *option, const char *path, struct error *err) {
+    struct stat st;
+    if (!path || stat(path, &st) || S_ISREG(st.st_mode)) return QUIRE_OK;
+    return error_set(err, QUIRE_EINVAL, "%s %.200s is not a regular file", option, path);
 }

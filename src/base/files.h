@@ -6,7 +6,6 @@
 
 #include <quire/error.h>
 
-#include <stdbool.h>
 #include <stdio.h>
 
 /* Appends the whole of a regular file. option: what named it, for messages, or NULL. QUIRE_ENOTFOUND,
@@ -19,7 +18,14 @@ int file_open_result(const char *option, const char *path, FILE **out, struct er
 /* Replaces what is in the file, and leaves it open; a NULL file is left alone. */
 int file_write_result(FILE *f, const char *option, const char *path, const struct buf *data,
                       struct error *err);
-/* Whether both paths lead to one regular file; a NULL leads nowhere. */
-bool file_same(const char *a, const char *b);
+
+struct file_option {
+    const char *option, *path; /* path NULL: not given */
+};
+/* QUIRE_EINVAL when one of the first n_results files, which will be written, is any of those behind it. */
+int file_check_apart(const struct file_option *files, size_t n_results, size_t n, struct error *err);
+/* For a result that is written beside its place and then put there: QUIRE_EINVAL when something other than a
+ * regular file would be replaced. */
+int file_check_replaceable(const char *option, const char *path, struct error *err);
 
 #endif

@@ -42,6 +42,13 @@ static void fill_context(struct eval_run *r, const char *name, const struct eval
 static int check_result(const struct eval_options *o, struct error *err) {
     if (o->json && !*o->json) return error_set(err, QUIRE_EINVAL, "--json may not be empty");
     if (o->resume && !o->json) return error_set(err, QUIRE_EINVAL, "--resume goes with --json FILE");
+    const struct file_option files[] = {{"--json", o->json},
+                                        {"--save", o->save},
+                                        {"--reference", o->reference},
+                                        {"--text", o->text},
+                                        {"--file", o->file}};
+    int rc = file_check_apart(files, 2, sizeof files / sizeof *files, err);
+    if (rc) return rc;
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* Two results of one kind, item by item: what got worse, how sure that is, and whether it is within the
  * limits. */
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json_out.h"
 #include "base/stats.h"
 #include "eval/eval.h"
@@ -97,22 +98,32 @@ static int check_setups(const struct comparison *c, struct error *err) {
         free(y);
         return err->code;
     }
+    json_object_foreach((json_t *)b, key, value) if (!json_object_get(a, key)) return error_set(
+        err, QUIRE_EINVAL, "the results cannot be compared: %s is absent in one", key);
     return 0;
 }
 
-static int index_items(struct comparison *c, const char *path, struct error *err) {
+/* The items of a result by their ids; the caller's. */
+static int index_items(const json_t *result, const char *path, json_t **by_id, struct error *err) {
     size_t i;
     json_t *item;
-    c->by_id = json_object();
-    c->n_a = json_array_size(json_object_get(c->a, "items"));
-    c->n_b = json_array_size(json_object_get(c->b, "items"));
-    json_array_foreach(json_object_get(c->b, "items"), i, item) {
+    *by_id = json_object();
+    json_array_foreach(json_object_get(result, "items"), i, item) {
         const char *id = json_string_value(json_object_get(item, "id"));
-        if (!id || json_object_get(c->by_id, id))
+        if (!id || json_object_get(*by_id, id))
             return error_set(err, QUIRE_EFORMAT, "%s: item %zu has no id of its own", path, i);
-        if (json_object_set(c->by_id, id, item)) return error_set(err, QUIRE_ENOMEM, "out of memory");
+        if (json_object_set(*by_id, id, item)) return error_set(err, QUIRE_ENOMEM, "out of memory");
     }
     return 0;
+}
+
+static int index_both(struct comparison *c, const char *path_a, const char *path_b, struct error *err) {
+    json_t *of_a = NULL;
+    c->n_a = json_array_size(json_object_get(c->a, "items"));
+    c->n_b = json_array_size(json_object_get(c->b, "items"));
+    int rc = index_items(c->a, path_a, &of_a, err);
+    json_decref(of_a);
+    return rc ? rc : index_items(c->b, path_b, &c->by_id, err);
 }
 
 /* ---- figures ---- */
@@ -275,10 +286,12 @@ static int write_json(const struct comparison *c, const char *path, struct error
 int eval_compare(const char *path_a, const char *path_b, const struct eval_thresholds *t, size_t n_resamples,
                  uint64_t seed, const char *json, FILE *out, enum eval_verdict *verdict, struct error *err) {
     struct comparison c = {.verdict = EVAL_PASS};
-    int rc = load(path_a, &c.a, err);
+    const struct file_option files[] = {{"--json", json}, {"a result", path_a}, {"a result", path_b}};
+    int rc = file_check_apart(files, 1, 3, err);
+    if (!rc) rc = load(path_a, &c.a, err);
     if (!rc) rc = load(path_b, &c.b, err);
     if (!rc) rc = check_setups(&c, err);
-    if (!rc) rc = index_items(&c, path_b, err);
+    if (!rc) rc = index_both(&c, path_a, path_b, err);
     if (!rc) rc = measure_all(&c, t, n_resamples, seed, err);
     if (!rc) {
         size_t i;

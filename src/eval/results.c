@@ -1,6 +1,7 @@
 #include "eval/results.h"
 
 #include "base/error.h"
+#include "base/files.h"
 
 #include <errno.h>
 #include <math.h>
@@ -52,7 +53,9 @@ static int take_line(struct results *s, const char *line, size_t len, size_t num
     float *detail = NULL;
     size_t n_detail = json_array_size(d);
     int rc = 0;
-    if (i < 0 || json_array_size(v) != s->n_columns) {
+    bool numbers = json_array_size(v) == s->n_columns;
+    for (size_t k = 0; numbers && k < s->n_columns; k++) numbers = json_is_number(json_array_get(v, k));
+    if (i < 0 || !numbers) {
         rc = error_set(err, QUIRE_EFORMAT, "%s:%zu is not a line of results", s->partial, number);
     } else if ((size_t)i < s->n && !s->items[i].done) {
         for (size_t k = 0; k < s->n_columns; k++) values[k] = json_number_value(json_array_get(v, k));
@@ -171,7 +174,8 @@ int results_open(struct results *s, const struct eval_context *c, const char *ki
     buf_printf(&path, "%s.partial", c->json);
     if (!buf_ok(&path)) return no_memory(err);
     s->partial = path.data;
-    int rc = c->resume ? read_journal(s, err) : 0;
+    int rc = file_check_replaceable("--json", c->json, err);
+    if (!rc && c->resume) rc = read_journal(s, err);
     return rc ? rc : start_journal(s, err);
 }
 

@@ -167,7 +167,12 @@ int load_compare(const char *const *paths, size_t n, const char *json, FILE *out
     if (n > COMPARE_MAX)
         return error_set(err, QUIRE_EINVAL, "%zu files are to be compared, at most %d can be", n,
                          COMPARE_MAX);
-    int rc = file_open_result("--json", json, &file, err);
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        const struct file_option files[] = {{"--json", json}, {"a measurement", paths[i]}};
+        rc = file_check_apart(files, 1, 2, err);
+    }
+    if (!rc) rc = file_open_result("--json", json, &file, err);
     for (size_t i = 0; i < n && !rc; i++) {
         rc = measurement_read(paths[i], &all[i], err);
         if (!rc && strcmp(all[i].format, all[0].format) != 0)

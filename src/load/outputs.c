@@ -3,25 +3,14 @@
 #include "base/error.h"
 #include "base/files.h"
 
-/* A report would be written over another, or over what was read. */
-static int check_distinct(const struct load_options *o, struct error *err) {
-    const struct {
-        const char *option, *path;
-    } files[] = {{"--json", o->json}, {"--csv", o->csv}, {"--html", o->html}, {"--file", o->file}};
-    for (size_t i = 0; i < 3; i++)
-        for (size_t k = i + 1; k < 4; k++)
-            if (file_same(files[i].path, files[k].path))
-                return error_set(err, QUIRE_EINVAL, "%s %.200s is the file of %s, too: each needs its own",
-                                 files[i].option, files[i].path, files[k].option);
-    return 0;
-}
-
 int outputs_open(struct outputs *f, const struct load_options *o, struct error *err) {
     *f = (struct outputs){0};
     int rc = file_open_result("--json", o->json, &f->json, err);
     if (!rc) rc = file_open_result("--csv", o->csv, &f->csv, err);
     if (!rc) rc = file_open_result("--html", o->html, &f->html, err);
-    return rc ? rc : check_distinct(o, err);
+    const struct file_option files[] = {
+        {"--json", o->json}, {"--csv", o->csv}, {"--html", o->html}, {"--file", o->file}};
+    return rc ? rc : file_check_apart(files, 3, 4, err);
 }
 
 /* Tells the first error, and keeps it. */

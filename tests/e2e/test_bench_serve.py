@@ -645,6 +645,9 @@ def test_compare_wrong_use(tmp_path):
         fails(bad, bad, says=says, code=1)
     bad.write_text('{"format": "quire-bench-serve", "version": 9, "points": [1]}')
     fails(bad, bad, says="version 9")
+    before = bad.read_text()
+    fails(bad, bad, "--json", bad, says="is the file of a measurement, too: each needs its own")
+    assert bad.read_text() == before
 
 
 def test_the_real_server(tiny, tmp_path):

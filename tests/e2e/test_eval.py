@@ -3,9 +3,11 @@ comparing."""
 
 import json
 import math
+import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import time
 
@@ -326,7 +328,12 @@ def test_compare_refuses(tmp_path, tiny_model):
     fails("eval", "compare", a, fake(tmp_path / "b.json", setup={"text": "y"}), says='text is "x" in one and "y"')
     fails("eval", "compare", a, fake(tmp_path / "b.json", items=[{**item, "id": "1"}]), says="no item in common")
     fails("eval", "compare", a, fake(tmp_path / "b.json", items=[item, item]), code=1, says="no id of its own")
+    fails("eval", "compare", fake(tmp_path / "b.json", items=[item, item]), a, code=1, says="b.json: item 1 has no id of its own")
+    fails("eval", "compare", a, fake(tmp_path / "b.json", setup={"text": "x", "context": 5}), says="context is absent in one")
     fails("eval", "compare", a, fake(tmp_path / "b.json", items=[{**item, "tokens": 2}]), code=1, says="another weight")
+    before = a.read_bytes()
+    fails("eval", "compare", a, tmp_path / "b.json", "--json", a, says="is the file of a result, too")
+    assert a.read_bytes() == before
     for value in ("x", "-1", "1%%", "nan", ""):
         fails("eval", "compare", a, a, "--max-ppl-increase", value, says="--max-ppl-increase is")
     # a single item tells nothing
@@ -357,6 +364,12 @@ def test_bad_input(tmp_path, tiny_model):
     fails(*base, "--context", "100000", says=["--context: ", "100000"])
     fails(*base, "--resume", says="--resume goes with --json")
     fails(*base, "--json", tmp_path / "no" / "x.json", says=["--json", "cannot be written"])
+    fails(*base, "--json", short, "--text", short, says="is the file of --text, too: each needs its own")
+    fails("eval", "kl", tiny_model, "--text", short, "--save", short, says="is the file of --text, too")
+    fails("eval", "kl", tiny_model, "--save", tmp_path / "new", "--json", tmp_path / "new", says="is the file of --save, too")
+    os.mkfifo(tmp_path / "fifo")  # a device would be replaced by a file
+    fails(*base, "--context", "64", "--json", tmp_path / "fifo", says="--json " + str(tmp_path / "fifo") + " is not a regular file")
+    assert stat.S_ISFIFO((tmp_path / "fifo").stat().st_mode) and short.read_text() == "1" * 100
     fails("eval", "perplexity", says="usage")
     fails("eval", "perplexity", "http://127.0.0.1:1", says="in this process")
     fails("eval", "perplexity", tmp_path / "none.gguf", says="none.gguf")
@@ -398,7 +411,12 @@ def test_interrupted_and_resumed(tmp_path, tiny_f32, kind):
     assert code == 130 and "interrupted" in err and "perplexity" in out
     kept = json.loads(path.read_text())
     assert not kept["complete"] and 3 <= len(kept["items"]) < len(json.loads(whole.read_text())["items"])
-    # a torn last line does not count; another run's journal is refused
+    # a line whose values are no numbers is refused, a torn last line does not count, another run's journal is refused
+    good = partial.read_bytes()
+    partial.write_bytes(good + b'{"i": 900, "v": ["1", "2", "3"]}\n')
+    refused = run(*args, "--json", path, "--resume")
+    assert refused.returncode == 1 and "is not a line of results" in refused.stderr
+    partial.write_bytes(good)
     with open(partial, "ab") as f:
         f.write(b'{"i": 900, "v": [1')
     refused = run(*args, "--json", path, "--resume", "--dtype", "float32")
