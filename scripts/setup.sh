@@ -28,7 +28,7 @@ need "gcc libc6-dev" compiles
 need cmake cmake --version
 need ninja-build ninja --version
 need pkg-config pkg-config --version
-need libevent-dev pkg-config --exists libevent libevent_pthreads libevent_openssl
+need libevent-dev pkg-config --exists libevent_core libevent_pthreads libevent_openssl
 need libssl-dev pkg-config --exists openssl
 need libcurl4-openssl-dev pkg-config --exists libcurl
 need libjansson-dev pkg-config --exists jansson
