@@ -131,9 +131,16 @@ static double software_gain(const struct tree *t) {
     return 1 - left;
 }
 
+/* As seen, or where nobody looked in between by Little's law: arrivals a second x mean time at work. */
+static double running_mean(const struct tree *t) {
+    double ms = fig(t, F_PREFILL_MS) + fig(t, F_DECODE_MS), window = fig(t, F_WINDOW_S);
+    if (known(t, F_RUNNING) || !(window > 0)) return fig(t, F_RUNNING);
+    return ms / 1000 * fig(t, F_REQUESTS) / window;
+}
+
 /* The device is busy, and there is more to do than it can: that and nothing else is left. */
 static void more_devices(struct tree *t) {
-    double running = fmax(1, fig(t, F_RUNNING)), refused = fmin(0.9, fig(t, F_REFUSED_SHARE));
+    double running = fmax(1, running_mean(t)), refused = fmin(0.9, fig(t, F_REFUSED_SHARE));
     double load = fmax(1 + t->waiting / running, 1 / (1 - refused));
     bool missed = false, busy = known(t, F_BUSY) ? t->busy >= 0.85 : fig(t, F_GPU_UTILIZATION) >= 0.85;
     for (int i = 0; i < 3; i++) missed |= t->out->slo_known[i] && !t->out->slo_met[i];
@@ -149,7 +156,7 @@ static void more_devices(struct tree *t) {
     tree_write(
         v->what,
         "the device is full: in steps %.0f %% of the time, with %.1f requests waiting behind %.1f that run",
-        100 * t->busy, t->waiting, fig(t, F_RUNNING));
+        100 * t->busy, t->waiting, running);
     tree_write(
         v->expected,
         "the load is %.2f times what one device does (1 + waiting / running, or by refusals or the SLO)",

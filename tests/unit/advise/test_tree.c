@@ -427,6 +427,23 @@ static void healthy_servers_are_left_alone(void **state) {
     }
 }
 
+/* One look since the start knows no gauges: who runs and who waits follow from the times of requests. Eight
+ * streams that keep a device busy, each waiting a moment for a place in a step, are no reason for another. */
+static void busy_by_one_look(void **state) {
+    static const enum figure gauges[] = {F_RUNNING,    F_RUNNING_MAX, F_WAITING,      F_WAITING_MAX,
+                                         F_KV_USAGE,   F_KV_USAGE_MAX, F_CPU_WAIT,    F_CPU_OTHERS,
+                                         F_CPU_STEAL};
+    struct figures f = healthy();
+    for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++) f.has[gauges[i]] = false;
+    PUT(&f, {F_WINDOW_S, 9}, {F_REQUESTS, 24}, {F_BUSY, 0.98}, {F_QUEUE_MS, 235}, {F_PREFILL_MS, 586},
+        {F_DECODE_MS, 2115}, {F_DECODE_STEP_TOKENS, 7.5});
+    assert_int_equal(judge(&f, NULL).n, 0);
+    figures_set(&f, F_QUEUE_MS, 4000); /* ten wait */
+    struct advice a = judge(&f, NULL);
+    assert_int_equal(a.n, 1);
+    assert_int_equal(a.verdicts[0].kind, VERDICT_MORE_DEVICES);
+}
+
 /* Memory full at low utilization, and the reverse. */
 static void what_is_full(void **state) {
     struct figures f = healthy();
@@ -631,6 +648,7 @@ static void texts_of_figures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(causes_are_named), cmocka_unit_test(healthy_servers_are_left_alone),
+        cmocka_unit_test(busy_by_one_look),
         cmocka_unit_test(what_is_full),     cmocka_unit_test(costs_of_a_day),
         cmocka_unit_test(other_servers),    cmocka_unit_test(finite_in_order_and_without_contradiction),
         cmocka_unit_test(monotone),         cmocka_unit_test(texts_of_figures),
