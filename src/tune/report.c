@@ -136,7 +136,7 @@ static void figure_row(struct buf *out, const char *name, const struct figures *
         figure_cells(out, f);
     else
         for (int i = 0; i < 6; i++) buf_puts(out, "<td></td>");
-    buf_puts(out, "<td>");
+    buf_puts(out, "<td style='text-align:left;white-space:normal;min-width:12em'>");
     html_text(out, verdict);
     if (quality) buf_puts(out, "<br><span class=dim>");
     if (quality) html_text(out, quality);
@@ -160,7 +160,8 @@ static void step_table(const struct search *s, struct buf *out) {
              "<h2>Steps</h2><p class=dim>Each beside the best before it. Ruled out: by the simulator, whose "
              "figures are shown. Of what changes answers, they are beside those of the defaults.</p>"
              "<div class=scroll><table><tr><th>change</th><th>goodput/s</th><th>within</th><th>SLO "
-             "at</th><th>TTFT P95 ms</th><th>TPOT P95 ms</th><th>output tok/s</th><th>verdict</th></tr>");
+             "at</th><th>TTFT P95 ms</th><th>TPOT P95 ms</th><th>output tok/s</th><th "
+             "style='text-align:left'>verdict</th></tr>");
     figure_row(out, "defaults", &s->trials.v[0].f, "", NULL);
     for (size_t i = 0; i < s->n_steps; i++) step_row(s, &s->steps[i], out);
     candidate_print(s->o, &s->best, best, sizeof best);
