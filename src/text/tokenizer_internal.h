@@ -125,7 +125,7 @@ struct tokenizer {
     struct trie trie;   /* unigram: pieces; wordpiece: those that begin a word; charbpe: frozen ones */
     struct trie tail;   /* wordpiece: those that go on */
     double *scores;     /* unigram */
-    double unk_score, max_score;
+    double unk_score;
     bool single_precision, byte_fallback, fuse_unk;
     uint32_t unk; /* BPE_NONE: none */
     uint32_t fallback[256];

@@ -23,7 +23,7 @@ static bool is_user_defined(const struct tokenizer *t, const struct tokenizer_sp
 
 static int copy_scores(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
     const struct tokenizer_pipeline *p = spec->pipeline;
-    double min = INFINITY, max = -INFINITY;
+    double min = INFINITY;
     if (!p && !spec->scores)
         return error_set(err, QUIRE_EFORMAT,
                          "tokenizer.ggml.scores is missing; tokenizer.ggml.model t5 needs it");
@@ -37,15 +37,14 @@ static int copy_scores(struct tokenizer *t, const struct tokenizer_spec *spec, s
                              p ? "model.vocab" : "tokenizer.ggml.scores", id);
         t->scores[id] = v;
         if (counts && v < min) min = v;
-        if (counts && v > max) max = v;
     }
-    if (isinf(min)) min = max = 0;
+    if (isinf(min)) min = 0;
     t->single_precision = !p;
     t->unk_score = p ? min - UNK_PENALTY : (double)((float)min - (float)UNK_PENALTY);
-    t->max_score = max;
+    /* The text is cut at them whatever they score; in SentencePiece 0.2.3 they add nothing to a sum, and what they
+     * add decides by rounding between ways of equal probability. */
     for (size_t id = 0; id < t->n_vocab && !p; id++)
-        if (is_user_defined(t, spec, id))
-            t->scores[id] = (double)((float)piece_spelling(t, (uint32_t)id).len * (float)max - 0.1f);
+        if (is_user_defined(t, spec, id)) t->scores[id] = 0;
     return 0;
 }
 

@@ -156,6 +156,7 @@ MODELS = {
     "unigram": dict(model_type="unigram", rules=True),
     "bytes": dict(model_type="unigram", rules=True, byte_fallback=True),
     "suffix": dict(model_type="unigram", remove_extra_whitespaces=False, treat_whitespace_as_suffix=True),
+    "symbols": dict(model_type="unigram", user_defined_symbols=["'", ",", ".", "(", ")", "<tool>", "ab", "xa"]),
 }
 
 

@@ -18,7 +18,8 @@ static const char *const kinds[] = {
     "deepseek.json", "llama2.json",  "mistral.json",  "gemma.json",  "unk.json",
     "unks.json",     "xlmr.json",    "t5.json",       "nmt.json",    "bert.json",
     "cased.json",    "words.json",   "pieces.json",   "llama.model", "gemma.model",
-    "rules.model",   "across.model", "unigram.model", "bytes.model", "suffix.model"};
+    "rules.model",   "across.model", "unigram.model", "bytes.model", "suffix.model",
+    "symbols.model"};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 static void encode(const struct tokenizer *t, struct text_span text, unsigned flags,
@@ -62,6 +63,26 @@ static void test_golden(void **state) {
     buf_free(&text);
     token_buf_free(&ids);
     tok_golden_close(&g);
+}
+
+/* Ways of equal probability, between which rounding decides, and so what came before: ids of SentencePiece 0.2.3. */
+static void test_equal_ways(void **state) {
+    static const struct {
+        const char *text;
+        size_t n;
+        uint32_t ids[12];
+    } cases[] = {{",lllllll", 6, {11, 4, 27, 231, 231, 231}},
+                 {"dk',lllllllllll", 11, {11, 17, 39, 3, 4, 27, 231, 231, 231, 231, 231}}};
+    struct tokenizer *t = tok_open_kind("symbols.model");
+    struct token_buf ids = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ids.n = 0;
+        encode(t, (struct text_span){cases[i].text, strlen(cases[i].text)}, 0, NULL, 0, &ids);
+        assert_int_equal(ids.n, cases[i].n);
+        assert_memory_equal(ids.ids, cases[i].ids, cases[i].n * sizeof *ids.ids);
+    }
+    tokenizer_free(t);
+    token_buf_free(&ids);
 }
 
 /* What is added: by the template, once; around pairs; and what tokenizer_config.json says of it. */
@@ -397,6 +418,7 @@ int main(void) {
         cmocka_unit_test(test_config),           cmocka_unit_test(test_content),
         cmocka_unit_test(test_text_back),        cmocka_unit_test(test_decoded),
         cmocka_unit_test(test_bytes_and_limits), cmocka_unit_test(test_megabytes),
-        cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_refused)};
+        cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_equal_ways)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
