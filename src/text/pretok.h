@@ -48,8 +48,8 @@ const char *pretok_known_names(void);
 pretok_scanner *pretok_of_regex(const char *pattern, size_t len, bool *total);
 
 /* The scanners of other pre-tokenizers. */
-pretok_scanner pretok_gpt2, pretok_digits, pretok_digit_runs, pretok_punctuation, pretok_punctuation_runs,
-    pretok_white_split, pretok_words, pretok_bert;
+pretok_scanner pretok_gpt2, pretok_digits, pretok_digit_runs, pretok_byte_digits, pretok_byte_digit_runs,
+    pretok_punctuation, pretok_punctuation_runs, pretok_white_split, pretok_words, pretok_bert;
 
 /* Walks through the words of a text. */
 struct pretok_walk {

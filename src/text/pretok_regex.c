@@ -485,6 +485,24 @@ size_t pretok_digit_runs(const uint8_t *s, size_t i, size_t n) {
     return counted(s, i, n, UNICODE_NUMERIC, UINT32_MAX);
 }
 
+/* Digits behind a ByteLevel, which has made a character of each byte: those of the bytes B2, B3, B9 and BC to BE are
+ * \u00b2 \u00b3 \u00b9 \u00bc \u00bd \u00be, numeric ones, whatever character the bytes are of. */
+static bool byte_is_numeric(uint8_t b) {
+    return (b >= '0' && b <= '9') || b == 0xb2 || b == 0xb3 || b == 0xb9 || (b >= 0xbc && b <= 0xbe);
+}
+
+size_t pretok_byte_digits(const uint8_t *s, size_t i, size_t n) {
+    if (byte_is_numeric(s[i])) return i + 1;
+    while (i < n && !byte_is_numeric(s[i])) i++;
+    return i;
+}
+
+size_t pretok_byte_digit_runs(const uint8_t *s, size_t i, size_t n) {
+    bool inside = byte_is_numeric(s[i]);
+    while (i < n && byte_is_numeric(s[i]) == inside) i++;
+    return i;
+}
+
 /* [0-9][0-9][0-9] */
 size_t pretok_three_digits(const uint8_t *s, size_t i, size_t n) {
     if (three_digits(s, i, n)) return i + 3;

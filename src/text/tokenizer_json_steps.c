@@ -303,22 +303,36 @@ static int read_punctuation(struct json_loader *l, const json_t *j, const char *
         (struct pretok_step){.next = b == SPLIT_ISOLATED ? pretok_punctuation : pretok_punctuation_runs});
 }
 
+static int read_digits(struct json_loader *l, const json_t *j, const char *path) {
+    bool each;
+    int rc = json_read_bool(l, j, "individual_digits", false, &each);
+    if (rc) return rc;
+    pretok_scanner *text = each ? pretok_digits : pretok_digit_runs;
+    pretok_scanner *bytes = each ? pretok_byte_digits : pretok_byte_digit_runs;
+    return add_chain(l, path, (struct pretok_step){.next = l->byte_level ? bytes : text});
+}
+
+/* Behind a ByteLevel a step sees a character for each byte. Of such steps those are read that mean the same there, or
+ * are written for it. */
+static int check_behind_bytes(struct json_loader *l, const json_t *j, const char *path, const char *type) {
+    const char *regex = json_string_value(json_object_get(json_object_get(j, "pattern"), "Regex"));
+    if (!l->byte_level || is(type, "Sequence") || is(type, "Digits")) return 0;
+    if (is(type, "Split") && regex && is(regex, "[0-9][0-9][0-9]")) return 0;
+    return wrong(l, path, "only Digits and a Split by [0-9][0-9][0-9] are supported behind a ByteLevel");
+}
+
 int json_read_pre_tokenizer(struct json_loader *l, const json_t *j, const char *path) {
     const char *type;
-    bool each;
     if (!j || json_is_null(j)) return 0;
     int rc = json_read_type(l, j, path, &type);
+    if (!rc) rc = check_behind_bytes(l, j, path, type);
     if (rc) return rc;
     if (is(type, "Sequence")) return read_sequence(l, j, "pretokenizers", path, json_read_pre_tokenizer);
     if (is(type, "Split")) return read_split(l, j, path);
     if (is(type, "ByteLevel")) return read_byte_level(l, j, path);
     if (is(type, "Metaspace")) return read_metaspace(l, j, path);
     if (is(type, "Punctuation")) return read_punctuation(l, j, path);
-    if (is(type, "Digits")) {
-        rc = json_read_bool(l, j, "individual_digits", false, &each);
-        if (rc) return rc;
-        return add_chain(l, path, (struct pretok_step){.next = each ? pretok_digits : pretok_digit_runs});
-    }
+    if (is(type, "Digits")) return read_digits(l, j, path);
     if (is(type, "WhitespaceSplit"))
         return add_chain(l, path, (struct pretok_step){.next = pretok_white_split, .drop_space = true});
     if (is(type, "Whitespace"))

@@ -131,6 +131,8 @@ JSON = {
     "nfkd": lambda: byte_level(
         P.Sequence([P.Digits(False), P.Punctuation("contiguous"), P.ByteLevel(add_prefix_space=False, use_regex=False)]),
         N.Sequence([N.NFKD(), N.StripAccents()])),
+    "falcon": lambda: byte_level(P.Sequence([P.Punctuation("contiguous"), P.ByteLevel(add_prefix_space=False), P.Digits(False),
+                                             P.Split(Regex("[0-9][0-9][0-9]"), "isolated")])),
     "deepseek": lambda: byte_level(split(r"\p{N}{1,3}", KANA, DEEPSEEK3), N.Sequence([])),
     "llama2": lambda: metaspace(None, N.Sequence([N.Prepend("▁"), N.Replace(" ", "▁")]), llama_decoder()),
     "mistral": lambda: metaspace(P.Metaspace(prepend_scheme="first", split=False), None, llama_decoder()),

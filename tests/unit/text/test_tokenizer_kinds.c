@@ -19,7 +19,7 @@ static const char *const kinds[] = {
     "unks.json",     "xlmr.json",    "t5.json",       "nmt.json",    "bert.json",
     "cased.json",    "words.json",   "pieces.json",   "llama.model", "gemma.model",
     "rules.model",   "across.model", "unigram.model", "bytes.model", "suffix.model",
-    "symbols.model"};
+    "symbols.model", "falcon.json"};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 static void encode(const struct tokenizer *t, struct text_span text, unsigned flags,
@@ -397,6 +397,9 @@ static void test_refused(void **state) {
     refused("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x(y)\"},\"behavior\":"
             "\"Isolated\"}," BPE "}",
             QUIRE_EUNSUPPORTED, "the regular expression x(y)");
+    refused("{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+            "false},{\"type\":\"Whitespace\"}]}," BPE "}",
+            QUIRE_EFORMAT, "behind a ByteLevel");
     refused("{\"decoder\":{\"type\":\"CTC\"}," BPE "}", QUIRE_EUNSUPPORTED, "decoder has the type \"CTC\"");
     refused("{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
             "\"x\"}}],\"pair\":[]}," BPE "}",
