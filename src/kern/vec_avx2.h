@@ -173,7 +173,7 @@ static inline vf vf_load_kv(const void *p, size_t i, size_t n, enum kern_kv type
 }
 /* 2 * LANES elements as two vectors, in the order that costs least: for bfloat16 the even ones and the odd
  * ones. vf_load_two and vf_store_two do the same with floats. */
-static inline void vf_load_kv_two(vf x[2], const void *p, enum kern_kv type) {
+static inline void vf_load_kv_two(vf *x, const void *p, enum kern_kv type) {
     if (type != KERN_KV_BF16) {
         x[0] = vf_load_kv(p, 0, LANES, type);
         x[1] = vf_load_kv(p, LANES, LANES, type);
@@ -183,7 +183,7 @@ static inline void vf_load_kv_two(vf x[2], const void *p, enum kern_kv type) {
     x[0] = _mm256_castsi256_ps(_mm256_slli_epi32(h, 16));
     x[1] = _mm256_castsi256_ps(_mm256_and_si256(h, _mm256_set1_epi32((int)0xffff0000)));
 }
-static inline void vf_load_two(vf x[2], const float *p, enum kern_kv type) {
+static inline void vf_load_two(vf *x, const float *p, enum kern_kv type) {
     vf low = vf_load(p), high = vf_load(p + LANES);
     if (type != KERN_KV_BF16) {
         x[0] = low;
@@ -194,7 +194,7 @@ static inline void vf_load_two(vf x[2], const float *p, enum kern_kv type) {
     x[0] = _mm256_shuffle_ps(a, b, 0x88);
     x[1] = _mm256_shuffle_ps(a, b, 0xdd);
 }
-static inline void vf_store_two(float *p, const vf x[2], enum kern_kv type) {
+static inline void vf_store_two(float *p, const vf *x, enum kern_kv type) {
     vf low = x[0], high = x[1];
     if (type == KERN_KV_BF16) {
         vf a = _mm256_unpacklo_ps(x[0], x[1]), b = _mm256_unpackhi_ps(x[0], x[1]);

@@ -186,15 +186,15 @@ static inline void vf_store_kv(void *p, size_t i, vf x, size_t n, enum kern_kv t
 }
 
 /* 2 * LANES elements as two vectors, in order. */
-static inline void vf_load_kv_two(vf x[2], const void *p, enum kern_kv type) {
+static inline void vf_load_kv_two(vf *x, const void *p, enum kern_kv type) {
     x[0] = vf_load_kv(p, 0, LANES, type);
     x[1] = vf_load_kv(p, LANES, LANES, type);
 }
-static inline void vf_load_two(vf x[2], const float *p, enum kern_kv type) {
+static inline void vf_load_two(vf *x, const float *p, enum kern_kv type) {
     x[0] = vf_load(p);
     x[1] = vf_load(p + LANES);
 }
-static inline void vf_store_two(float *p, const vf x[2], enum kern_kv type) {
+static inline void vf_store_two(float *p, const vf *x, enum kern_kv type) {
     vf_store(p, x[0]);
     vf_store(p + LANES, x[1]);
 }
