@@ -96,7 +96,7 @@ const char *hf_spelling(const struct hf_reader *r, const char *name) {
 
 void hf_fail_value(struct hf_reader *r, int code, const char *name, const json_t *v, const char *says) {
     char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    hf_fail(r, code, "%s = %.60s: %s", hf_spelling(r, name), text ? text : "?", says);
+    hf_fail(r, code, "%s = %.60s: %s", hf_spelling(r, name), text ? text : v ? "?" : "(nothing)", says);
     free(text);
 }
 
