@@ -1,5 +1,6 @@
 #include "base/buf.h"
 #include "base/size.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,6 +42,15 @@ void buf_puts(struct buf *b, const char *s) {
 
 void buf_putc(struct buf *b, char c) {
     buf_append(b, &c, 1);
+}
+
+size_t buf_put_char(struct buf *b, const char *text, size_t n) {
+    size_t len = utf8_sequence(text, n);
+    if (len)
+        buf_append(b, text, len);
+    else
+        buf_puts(b, UTF8_REPLACEMENT);
+    return len ? len : 1;
 }
 
 void buf_printf(struct buf *b, const char *fmt, ...) {

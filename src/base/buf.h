@@ -17,6 +17,9 @@ struct buf {
 void buf_append(struct buf *b, const void *data, size_t n);
 void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);
+/* The character that text of n bytes (n > 0) begins with; for a byte that is no UTF-8, U+FFFD. Returns the bytes of
+ * the text that it took. */
+size_t buf_put_char(struct buf *b, const char *text, size_t n);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool buf_reserve(struct buf *b, size_t extra); /* room for extra more bytes */
 void buf_clear(struct buf *b);                 /* len = 0, failed = false, memory kept */

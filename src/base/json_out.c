@@ -179,7 +179,7 @@ void json_out_escape(struct buf *out, const char *s, size_t n) {
         if (len)
             escape_char(out, c);
         else
-            buf_append(out, "\xef\xbf\xbd", 3); /* U+FFFD */
+            buf_puts(out, UTF8_REPLACEMENT);
         start = ++i;
     }
     buf_append(out, s + start, n - start);

@@ -358,7 +358,6 @@ static int run(struct ablation_options *o, const char *argument, const struct op
     return rc;
 }
 
-/* What `bench serve` has as flags. */
 int bench_ablation_command(int argc, char **argv) {
     struct ablation_options o = {0};
     struct option table[N_OWN + ENGINE_OPTION_ROWS + 1] = {0};

@@ -47,9 +47,7 @@ static int check_result(const struct eval_options *o, struct error *err) {
                                         {"--reference", o->reference},
                                         {"--text", o->text},
                                         {"--file", o->file}};
-    int rc = file_check_apart(files, 2, sizeof files / sizeof *files, err);
-    if (rc) return rc;
-    return 0;
+    return file_check_apart(files, 2, sizeof files / sizeof *files, err);
 }
 
 int eval_run_open(struct eval_run *r, const char *argument, struct eval_options *o,

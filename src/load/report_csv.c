@@ -1,20 +1,13 @@
 /* A row for each point and repeat. Absent figures are empty fields. */
 #include "load/report.h"
 
-#include "base/utf8.h"
-
 #include <string.h>
 
 static void text(struct buf *out, const char *s) {
-    size_t left = strlen(s);
     buf_putc(out, '"');
-    while (left) {
-        size_t n = utf8_sequence(s, left);
+    for (size_t left = strlen(s), n; left; s += n, left -= n) {
         if (*s == '"') buf_putc(out, '"');
-        buf_append(out, n ? s : UTF8_REPLACEMENT, n ? n : strlen(UTF8_REPLACEMENT));
-        if (!n) n = 1;
-        s += n;
-        left -= n;
+        n = buf_put_char(out, s, left);
     }
     buf_putc(out, '"');
 }

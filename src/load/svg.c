@@ -1,7 +1,5 @@
 #include "load/svg.h"
 
-#include "base/utf8.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -13,12 +11,8 @@
 #define BOTTOM 40
 
 void html_text(struct buf *out, const char *s) {
-    size_t left = strlen(s);
-    while (left) {
-        size_t n = utf8_sequence(s, left);
-        if (!n)
-            buf_puts(out, UTF8_REPLACEMENT);
-        else if (*s == '<')
+    for (size_t left = strlen(s), n = 1; left; s += n, left -= n, n = 1) {
+        if (*s == '<')
             buf_puts(out, "&lt;");
         else if (*s == '>')
             buf_puts(out, "&gt;");
@@ -27,10 +21,7 @@ void html_text(struct buf *out, const char *s) {
         else if (*s == '"')
             buf_puts(out, "&quot;");
         else
-            buf_append(out, s, n);
-        if (!n) n = 1;
-        s += n;
-        left -= n;
+            n = buf_put_char(out, s, left);
     }
 }
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char replacement[] = "\xef\xbf\xbd";
+static const char replacement[] = UTF8_REPLACEMENT;
 
 /* Length of the longest prefix of s (n > 0 bytes) that begins a well-formed sequence: the maximal subpart, at
  * least 1. *incomplete: the prefix is all of s and more bytes could complete it. */
