@@ -23,7 +23,7 @@ LAYERS = {
     "text": ({"base"}, {ERROR}, {"jansson", "pcre2", "utf8proc"}),
     "weights": ({"base"}, {ERROR}, {"jansson"}),
     "kern": ({"base"}, {ERROR}, {"x86"}),
-    "backend": ({"base", "kern"}, {ERROR}, {"pthread"}),
+    "backend": ({"base", "kern"}, {ERROR}, {"hwloc", "pthread"}),
     "model": ({"base", "weights", "backend"}, {ERROR}, set()),
     "engine": ({"base", "model", "backend"}, {ERROR, STATS, QUIRE, SCORE, STEP}, {"pthread"}),
     "net": ({"base"}, {ERROR}, {"libevent", "openssl", "pthread"}),
@@ -43,6 +43,7 @@ LAYERS = {
 # Headers that belong to a library; everything else in <> counts as libc.
 LIBRARIES = [
     ("jansson", r"jansson"),
+    ("hwloc", r"hwloc"),
     ("pcre2", r"pcre2"),
     ("utf8proc", r"utf8proc"),
     ("libevent", r"event2?/|event\.h|evhttp\.h"),

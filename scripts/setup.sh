@@ -32,6 +32,7 @@ need libevent-dev pkg-config --exists libevent_core libevent_pthreads libevent_o
 need libssl-dev pkg-config --exists openssl
 need libcurl4-openssl-dev pkg-config --exists libcurl
 need libjansson-dev pkg-config --exists jansson
+need libhwloc-dev pkg-config --exists hwloc
 need "python3 python3-pip ca-certificates" python3 -m pip --version # quire pull
 need curl curl --version # the first request
 if [ "$what" = test ]; then

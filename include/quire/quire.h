@@ -64,9 +64,9 @@ struct quire_config {
     size_t block_tokens;           /* tokens of a KV block */
     double memory_share;           /* share of the device's memory that Quire may take, (0, 1] */
     uint64_t kv_bytes;             /* KV memory; 0 = what memory_share leaves */
-    size_t max_queue;      /* unfinished requests beyond max_num_seqs before quire_submit says QUIRE_EBUSY */
-    size_t n_threads;      /* compute threads; 0 = the cores available to the process */
-    const char *cpu_limit; /* highest instruction set to use ("ref", "avx2", ...); NULL = the best */
+    size_t max_queue; /* unfinished requests beyond max_num_seqs before quire_submit says QUIRE_EBUSY */
+    size_t n_threads; /* compute threads; 0 = the cores available to the process */
+    const char *cpu_limit, *cpu_bind; /* highest instruction set, where threads run: backend_cpu_options */
     bool prefix_caching, chunked_prefill, static_batching, reserve_kv; /* the last two: engine/scheduler.h */
     enum quire_policy policy;
     uint64_t seed;            /* base seed of requests without one; their draws also count up */

@@ -148,6 +148,10 @@ struct backend_ops {
                    size_t bytes);
     void (*download)(struct backend *b, void *dst, const struct backend_buffer *src, size_t offset,
                      size_t bytes);
+    /* The calling thread runs the operations from now on; it may be bound, as compute threads are. */
+    void (*enter)(struct backend *b);
+    /* Of threads and memory so far, for a log; "" = the system's. Valid until the next call. */
+    const char *(*placement)(struct backend *b);
     void (*wait)(struct backend *b); /* all operations so far are done */
     /* Work on host memory, spread over the host's compute threads: fn(ctx, item) for each item, in any order.
      */
@@ -160,7 +164,8 @@ struct backend_ops {
     /* Bytes that matrix_load will take; 0 and err set when the format or shape is not supported. */
     size_t (*matrix_bytes)(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,
                            struct error *err);
-    /* Weights of so many bytes follow, by matrix_bytes and of vectors: room for them in one piece. Optional. */
+    /* Weights of so many bytes follow, by matrix_bytes and of vectors: room for them in one piece. Optional.
+     */
     int (*weights_reserve)(struct backend *b, size_t bytes, struct error *err);
     /* Repacks into the device's layout, in parallel. dtype applies to unquantized formats only. */
     int (*matrix_load)(struct backend *b, const struct backend_tensor *t, enum backend_dtype dtype,
@@ -240,7 +245,11 @@ struct backend {
 };
 
 struct backend_cpu_options {
-    size_t n_threads;      /* 0 = cores available to the process (affinity and cgroup quota) */
+    size_t n_threads; /* 0 = cores available to the process (affinity and cgroup quota) */
+    /* Where compute threads run. "node": where the machine has several memory nodes, each keeps to one of
+     * them, and weights lie with the threads that read them; "core": besides, each has a CPU of its own; NULL
+     * or "none": where the system likes. */
+    const char *bind;
     const char *isa_limit; /* QUIRE_CPU's value or NULL */
     size_t max_rows;
     size_t max_width;                              /* widest row of any operation's input, for scratch */

@@ -67,7 +67,7 @@ int port_check(const char *host, uint16_t port, struct error *err);
 /* ---- engine_options.c: flags of every command that opens a model ---- */
 
 struct engine_options {
-    const char *dtype, *policy, *cache_secret, *tokenizer, *tokenizer_pre, *chat_template, *cpu,
+    const char *cpu_bind, *dtype, *policy, *cache_secret, *tokenizer, *tokenizer_pre, *chat_template, *cpu,
         *generation_config, *baseline_static;
     const char *runner, *pooling_type; /* NULL: it generates */
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, long_prefill, block_size, kv_bytes, seed,
@@ -82,7 +82,7 @@ struct engine_options {
 
 /* Writes the rows into table and returns how many there are. */
 size_t engine_option_rows(struct option *table, size_t at);
-#define ENGINE_OPTION_ROWS 23
+#define ENGINE_OPTION_ROWS 24
 /* Likewise of commands that make vectors, too. */
 size_t vector_option_rows(struct option *table, size_t at);
 #define VECTOR_OPTION_ROWS 3

@@ -58,6 +58,12 @@ size_t engine_option_rows(struct option *table, size_t at) {
          "Requests that may wait beyond max-num-seqs; more are answered 503 with Retry-After."},
         {"threads", OPTION_INT, ENGINE_OPTION(threads), "Machine", "N", "0", 0, 1024, NULL, NULL,
          "Compute threads; 0 is the cores that the process may use."},
+        {"cpu-bind", OPTION_CHOICE, ENGINE_OPTION(cpu_bind), "Machine", "BIND", "node", 0, 0,
+         "node|core|none", NULL,
+         "Where compute threads run. node: on a machine of several memory nodes each keeps to one, and "
+         "weights "
+         "lie with the threads that read them; core: besides, each has a CPU of its own, for machines that "
+         "nothing else uses; none: where the system likes."},
         {"cpu", OPTION_CHOICE, ENGINE_OPTION(cpu), "Machine", "ISA", NULL, 0, 0, "ref|avx2|avx512|amx",
          "QUIRE_CPU", "Highest instruction set to use; the best that the machine has if unset."},
     };

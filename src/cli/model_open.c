@@ -279,6 +279,7 @@ void engine_config_of(const struct engine_options *o, const struct weights *w, s
                                .reserve_kv = strstr(o->baseline_static, "reserve") != NULL,
                                .seed = (uint64_t)o->seed,
                                .cache_secret = o->cache_secret,
+                               .cpu_bind = o->cpu_bind,
                                .cpu_limit = o->cpu};
 }
 

@@ -122,6 +122,7 @@ static void sleep_until_rung(struct quire_engine *e) {
 
 void *engine_main(void *arg) {
     struct quire_engine *e = arg;
+    e->backend->ops->enter(e->backend);
     while (!atomic_load(&e->stopping)) {
         doorbell_clear(&e->bell);
         bool populated = atomic_load(&e->populated); /* before the count, so that both are final together */

@@ -217,6 +217,8 @@ static void log_start(struct quire_engine *e, const struct quire_config *c, cons
               "tokenizer, pool and buffers %.0f ms, first KV pages %.0f ms",
               ms[0], ms[1], (double)weights_tensor_bytes(c->weights) / 1e6,
               (double)weights_tensor_bytes(c->weights) / 1e6 / ms[1], ms[2], ms[3]);
+    const char *placement = e->backend->ops->placement(e->backend);
+    if (*placement) log_write(e->log, LOG_INFO, "%s", placement);
 }
 
 static int open_parts(struct quire_engine *e, const struct quire_config *c, struct error *err) {

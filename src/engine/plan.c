@@ -391,6 +391,7 @@ int plan_engine(struct quire_engine *e, const struct quire_config *c, const stru
     p->device = model_cpu_options(&e->spec, p->max_model_len, p->max_num_batched_tokens);
     p->device.n_threads = c->n_threads;
     p->device.isa_limit = c->cpu_limit;
+    p->device.bind = c->cpu_bind;
     if (p->pooling) p->device.max_vocab = 0; /* nothing is sampled */
     if ((rc = open_device(place, &p->device, &e->backend, &scratch, err))) return rc;
     p->max_logit_rows = size_min(p->max_logit_rows, e->backend->max_rows);

@@ -1,6 +1,8 @@
 """From start to end: draining, signals, what a supervisor sees."""
 
 import json
+import os
+import pathlib
 import signal
 import socket
 import time
@@ -168,3 +170,29 @@ def test_closed_standard_streams(tiny_model):
             assert b"200 OK" in s.recv(100)
     process.terminate()
     assert process.wait(20) == 0
+
+
+def threads_of(process):
+    """name of each thread, or names of several, and the CPUs that it may use."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
+        found.setdefault((task / "comm").read_text().strip(), set()).update(os.sched_getaffinity(int(task.name)))
+    return found
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has one thread")
+def test_compute_threads_on_cpus_of_their_own(tiny_model):
+    """--cpu-bind core: a CPU for each compute thread and all for the others, and the same answers."""
+    answers = {}
+    for bind in ("none", "core"):
+        with Server(tiny_model, *KV, "--threads", "2", "--cpu-bind", bind) as server:
+            answers[bind] = server.complete("abc", max_tokens=40, logprobs=1)
+            threads = threads_of(server.process)
+            compute = [threads["quire-engine"], threads["quire-cpu-1"]]
+            if bind == "none":
+                assert compute == [os.sched_getaffinity(0)] * 2
+                continue
+            assert [len(cpus) for cpus in compute] == [1, 1] and compute[0] != compute[1]
+            assert threads["quire-loop-0"] == threads["quire-worker"] == os.sched_getaffinity(0)
+            assert "threads bound to cores" in server.stderr()
+    assert answers["none"] == answers["core"]

@@ -1,6 +1,7 @@
 /* Opening the CPU backend: threads, kernels, scratch, and the table of operations. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/cores.h"
+#include "backend/cpu/places.h"
 
 #include "base/error.h"
 #include "base/size.h"
@@ -128,6 +129,14 @@ static void cpu_download(struct backend *b, void *dst, const struct backend_buff
     if (bytes) memcpy(dst, (const char *)src->data + offset, bytes);
 }
 
+static void cpu_enter(struct backend *b) {
+    places_enter(cpu_of(b)->places, 0);
+}
+
+static const char *cpu_placement(struct backend *b) {
+    return places_describe(cpu_of(b)->places);
+}
+
 static void cpu_wait(struct backend *b) {}
 
 struct host_job {
@@ -169,6 +178,7 @@ static void cpu_close(struct backend *b) {
     pool_close(c->pool);
     memory_slabs_free(&c->slabs);
     memory_unmap(c->scratch, c->at.total_bytes);
+    places_close(c->places);
     free(c);
 }
 
@@ -178,6 +188,8 @@ static const struct backend_ops CPU_OPS = {
     .buffer_free = cpu_buffer_free,
     .upload = cpu_upload,
     .download = cpu_download,
+    .enter = cpu_enter,
+    .placement = cpu_placement,
     .wait = cpu_wait,
     .host_run = cpu_host_run,
     .read_rows = cpu_read_rows,
@@ -227,6 +239,10 @@ int backend_cpu_open(const struct backend_cpu_options *o, struct backend **out, 
         return error_param(err, QUIRE_EINVAL, "QUIRE_CPU",
                            "QUIRE_CPU=%s: unknown; allowed: ref, avx2, avx512, amx",
                            o->isa_limit ? o->isa_limit : "");
+    enum places_bind bind;
+    if (!places_bind_of(o->bind, &bind))
+        return error_param(err, QUIRE_EINVAL, "cpu-bind", "cpu-bind %s: unknown; allowed: node, core, none",
+                           o->bind);
     struct cpu_backend *c = calloc(1, sizeof *c);
     if (!c) return error_set(err, QUIRE_ENOMEM, "compute device: out of memory");
     size_t n_threads = resolve_threads(o);
@@ -240,7 +256,8 @@ int backend_cpu_open(const struct backend_cpu_options *o, struct backend **out, 
         .ops = &CPU_OPS, .name = "cpu", .path = k->name, .n_threads = n_threads, .max_rows = o->max_rows};
     *out = &c->base;
     if (o->sizes_only) return 0;
-    int rc = pool_open(n_threads, &c->pool, err);
+    c->places = c->slabs.places = places_open(bind, n_threads);
+    int rc = pool_open(n_threads, c->places, &c->pool, err);
     if (!rc) c->scratch = memory_map(c->at.total_bytes, false);
     if (!rc && (!c->scratch || cpu_populate_run(c, c->scratch, c->at.total_bytes, 0, NULL, NULL)))
         rc = error_set(err, QUIRE_ENOMEM, "compute device: no memory for %zu bytes of scratch",

@@ -51,6 +51,7 @@ struct cpu_scratch {
 struct cpu_backend {
     struct backend base; /* first */
     const struct kern *kern;
+    struct places *places; /* may be NULL */
     struct pool *pool;
     struct memory_slabs slabs;
     struct cpu_scratch at;

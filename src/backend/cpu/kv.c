@@ -1,6 +1,7 @@
 /* The KV pool: one reservation of equal pages. A page holds, for each layer and KV head of its group, the K
  * chunk and then the V chunk of kern/kern.h, or with `rows` the K chunk alone. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/places.h"
 
 #include "base/error.h"
 #include "base/size.h"
@@ -64,6 +65,7 @@ int cpu_kv_create(struct backend *b, const struct backend_kv_layout *layout, siz
         free(kv);
         return error_set(err, QUIRE_ENOMEM, "KV pool: no address space for %zu bytes", bytes);
     }
+    places_interleave(cpu_of(b)->places, kv->pages, kv->bytes);
     *out = kv;
     return 0;
 }

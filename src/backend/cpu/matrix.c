@@ -1,5 +1,6 @@
 /* Weight matrices: repacked, in parallel, into the panels that the kernel family of their format asks for. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/places.h"
 
 #include "base/error.h"
 #include "base/size.h"
@@ -57,7 +58,8 @@ size_t cpu_matrix_bytes(struct backend *b, const struct backend_tensor *t, enum 
  * they are still in the cache of the core that packs them. */
 #define READ_BYTES ((size_t)64 << 10)
 
-/* And so much memory is made resident beyond a matrix, so that all threads have some of it to clear. */
+/* And so much memory is made resident beyond a matrix, so that all threads have some of it to clear; but
+ * where the next matrix is to be split among nodes, that decides where it comes from. */
 #define AHEAD_BYTES ((size_t)16 << 20)
 
 struct pack_job {
@@ -129,7 +131,9 @@ int cpu_matrix_load(struct backend *b, const struct backend_tensor *t, enum back
     job.part_panels = size_min(job.part_panels, job.n_panels);
     rc = rows_alloc(c, &job, err);
     if (!rc) {
-        struct memory_span fresh = memory_slab_fresh(matrix->block, AHEAD_BYTES);
+        places_split(c->places, matrix->block.data, bytes);
+        struct memory_span fresh =
+            memory_slab_fresh(matrix->block, places_nodes(c->places) > 1 ? 0 : AHEAD_BYTES);
         rc = cpu_populate_run(c, fresh.data, fresh.bytes, size_div_up(job.n_panels, job.part_panels),
                               pack_part, &job);
         if (rc) error_set(err, rc, "tensor %s: the system has no more memory for weights", t->name);

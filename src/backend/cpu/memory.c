@@ -1,4 +1,5 @@
 #include "backend/cpu/memory.h"
+#include "backend/cpu/places.h"
 
 #include "base/size.h"
 
@@ -72,6 +73,7 @@ static struct memory_slab *slab_new(struct memory_slabs *s, size_t bytes) {
         free(slab);
         return NULL;
     }
+    places_interleave(s->places, slab->data, bytes);
     slab->next = s->head;
     s->head = slab;
     return slab;

@@ -21,7 +21,9 @@ int memory_populate(void *p, size_t bytes);
 /* Weights: matrices packed one after the other into slabs, so that small ones share huge pages. Not
  * thread-safe. */
 struct memory_slab;
+struct places;
 struct memory_slabs {
+    struct places *places; /* or NULL: slabs lie on all nodes by turns */
     struct memory_slab *head;
 };
 struct memory_block {

@@ -1,4 +1,5 @@
 #include "backend/cpu/pool.h"
+#include "backend/cpu/places.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -37,6 +38,7 @@ struct item_run {
 struct pool {
     size_t n_threads, n_started;
     pthread_t *threads; /* [n_threads - 1] */
+    struct places *places;
 
     pool_fn *first, *fn;
     void *ctx;
@@ -126,6 +128,7 @@ static void helper_wait(struct pool *p, uint32_t seen) {
 static void *helper_main(void *arg) {
     struct pool *p = arg;
     size_t thread = 1 + atomic_fetch_add(&p->n_named, 1);
+    places_enter(p->places, thread);
 
     uint32_t seen = 0;
     for (;;) {
@@ -202,7 +205,7 @@ static int start_helpers(struct pool *p, struct error *err) {
                      p->n_started + 2, p->n_threads, strerror(rc));
 }
 
-int pool_open(size_t n_threads, struct pool **out, struct error *err) {
+int pool_open(size_t n_threads, struct places *places, struct pool **out, struct error *err) {
     size_t bytes;
     if (!n_threads || !size_mul(n_threads, sizeof(pthread_t), &bytes))
         return error_set(err, QUIRE_EINVAL, "compute threads: %zu is not a usable number", n_threads);
@@ -210,6 +213,7 @@ int pool_open(size_t n_threads, struct pool **out, struct error *err) {
     if (!p) return error_set(err, QUIRE_ENOMEM, "compute threads: out of memory");
     memset(p, 0, sizeof *p);
     p->n_threads = n_threads;
+    p->places = places;
     p->threads = malloc(bytes);
     if (!p->threads) {
         free(p);

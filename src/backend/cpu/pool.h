@@ -13,12 +13,14 @@
 
 #include <stddef.h>
 
+struct places;
 struct pool;
 
 /* item: 0 … n_items - 1, each exactly once, in any order. thread: 0 (the caller) … n_threads - 1. */
 typedef void pool_fn(void *ctx, size_t item, size_t thread);
 
-int pool_open(size_t n_threads, struct pool **out, struct error *err);
+/* places: of as many threads, the helpers enter them; NULL: none. It must outlive the pool. */
+int pool_open(size_t n_threads, struct places *places, struct pool **out, struct error *err);
 void pool_close(struct pool *p); /* NULL allowed */
 size_t pool_threads(const struct pool *p);
 

@@ -710,6 +710,14 @@ static void unknown_paths_are_refused(void **state) {
     assert_int_equal(backend_cpu_scratch_bytes(&o), 0);
 }
 
+static void unknown_bindings_are_refused(void **state) {
+    struct backend_cpu_options o = {.n_threads = 1, .bind = "socket", .max_rows = 1, .max_width = 32};
+    struct backend *b;
+    struct error err = {0};
+    assert_int_equal(backend_cpu_open(&o, &b, &err), QUIRE_EINVAL);
+    assert_string_equal(err.text, "cpu-bind socket: unknown; allowed: node, core, none");
+}
+
 /* Two paths differ in bits, so their identities must. */
 static void numerics_name_the_path(void **state) {
     const char *const *paths = backend_paths();
@@ -740,6 +748,7 @@ int main(void) {
         cmocka_unit_test(gathers),
         cmocka_unit_test(host_work_and_buffers),
         cmocka_unit_test(unknown_paths_are_refused),
+        cmocka_unit_test(unknown_bindings_are_refused),
         cmocka_unit_test(numerics_name_the_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

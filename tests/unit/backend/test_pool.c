@@ -53,7 +53,7 @@ static void add_up(void *ctx, size_t item, size_t thread) {
 static struct pool *open_pool(size_t n) {
     struct pool *p = NULL;
     struct error err = {0};
-    if (pool_open(n, &p, &err)) fail_msg("%s", err.text);
+    if (pool_open(n, NULL, &p, &err)) fail_msg("%s", err.text);
     return p;
 }
 
@@ -152,10 +152,10 @@ static void threads_that_do_not_start_are_an_error(void **state) {
     struct pool *p = NULL;
     struct error err = {0};
     thread_fail_at(3);
-    assert_int_equal(pool_open(4, &p, &err), QUIRE_ENOMEM);
+    assert_int_equal(pool_open(4, NULL, &p, &err), QUIRE_ENOMEM);
     thread_fail_at(0);
     assert_non_null(strstr(err.text, "thread 4 of 4"));
-    assert_int_equal(pool_open(0, &p, &err), QUIRE_EINVAL);
+    assert_int_equal(pool_open(0, NULL, &p, &err), QUIRE_EINVAL);
 }
 
 /* ---- control groups ---- */
