@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 
-from machine import processor
+from machine import limits_text, processor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts" / "peers"))
@@ -104,9 +104,7 @@ def bench_kernels():
     out = subprocess.run(["build/quire", "bench", "kernels", "--json", path], stdout=subprocess.PIPE, text=True, check=True).stdout
     print(out, end="", flush=True)
     measured = json.loads(path.read_text())
-    limits = [f"{limit['about']} {limit['value'] * 1e-9:.1f} {'GB/s' if limit['unit'] == 'bytes/s' else 'GOP/s'}"
-              for limit in measured["limits"] if "value" in limit]
-    return [f"limits, {measured['threads']} threads: {', '.join(limits)}", *out[out.index("\nkernel "):].strip().splitlines()]
+    return [f"limits, {measured['threads']} threads: {limits_text(measured)}", *out[out.index("\nkernel "):].strip().splitlines()]
 
 
 def bench_servers(args):

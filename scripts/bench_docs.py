@@ -31,12 +31,17 @@ def table(record):
     return "\n".join(lines)
 
 
+def limits_of(record):
+    """Older records have none."""
+    return [f"Limits of the machine after that run, {record['limits']}.", ""] if "limits" in record else []
+
+
 def versus_table(record):
     names = [engine["engine"] for engine in record["engines"]]
     settings = "; ".join(f"{e['engine']}: " + ", ".join(f"{k} {plain(v)}" for k, v in e["settings"].items()) for e in record["engines"])
     lines = [f"{record['cpu']}, {record['cores']} cores ({', '.join(record['isa'])}), {record['engines'][0]['threads']} threads; "
              f"{record['date']}, {record['rounds']} rounds. {settings}.", "",
-             f"| tok/s, median [range] | {' | '.join(names)} | {names[0]} : best other |", "|" + "---|" * (len(names) + 2)]
+             *limits_of(record), f"| tok/s, median [range] | {' | '.join(names)} | {names[0]} : best other |", "|" + "---|" * (len(names) + 2)]
     for workload, rows in record["figures"].items():
         cells = [f"{row['tok_s']:.0f} [{row['range'][0]:.0f}–{row['range'][1]:.0f}]" for row in rows]
         ratio = f"{rows[0]['tok_s'] / max(row['tok_s'] for row in rows[1:]):.2f}" if len(rows) > 1 else ""

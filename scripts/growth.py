@@ -2,7 +2,7 @@
 """How the cost of a request grows: with its prompt, with what it has behind it, and with what runs beside it.
 
 usage: growth.py MODEL [--quire build/quire] [--threads 2] [--lengths 512,1024,...] [--contexts 128,8192] [--streams 1,2,4,...]
-                 [--rounds 3] [--keep NAME]
+                 [--rounds 3] [--serve-args "--kv-cache-memory-bytes 2Gi"] [--keep NAME]
 
 Prefill: time to the first token of one prompt of n random tokens, medians, fitted by a n + b n^2 (least squares of relative
 errors); the residual is the largest relative error of the fit. Decode: time between tokens of one stream with so many tokens
@@ -72,6 +72,7 @@ def main():
     p.add_argument("model")
     p.add_argument("--quire", default=str(ROOT / "build" / "quire"))
     p.add_argument("--dtype")
+    p.add_argument("--serve-args", default="", metavar="ARGS")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--lengths", type=numbers, default=[512, 1024, 2048, 4096, 8192, 16000])
     p.add_argument("--contexts", type=numbers, default=[128, 8192])

@@ -1,8 +1,11 @@
 """What the machine is, for records of measurements."""
 
+import json
 import os
 import pathlib
 import re
+import subprocess
+import tempfile
 
 
 def processor():
@@ -11,3 +14,17 @@ def processor():
     known = ["avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16"]
     return {"cpu": fields.get("model name", "unknown"), "isa": [f for f in known if f in fields.get("flags", "").split()],
             "cores": len(os.sched_getaffinity(0))}
+
+
+def limits_text(measured):
+    """The limits in what `quire bench kernels --json` wrote, in one line."""
+    return ", ".join(f"{limit['about']} {limit['value'] * 1e-9:.1f} {'GB/s' if limit['unit'] == 'bytes/s' else 'GOP/s'}"
+                     for limit in measured["limits"] if "value" in limit)
+
+
+def limits(quire):
+    """What memory and arithmetic of the machine give now, measured by the program itself."""
+    with tempfile.NamedTemporaryFile() as out:
+        subprocess.run([quire, "bench", "kernels", "--limits", "--json", out.name], check=True, stdout=subprocess.DEVNULL)
+        measured = json.load(out)
+    return f"{measured['threads']} threads: {limits_text(measured)}"

@@ -6,4 +6,5 @@ from quire_server import Server, measure, parser
 p = parser(__doc__)
 p.add_argument("model", help="what quire serve takes")
 p.add_argument("--dtype")
+p.add_argument("--serve-args", default="", metavar="ARGS", help="more for quire serve")
 measure(Server, p.parse_args())

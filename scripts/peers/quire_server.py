@@ -34,7 +34,7 @@ class Server(Served):
         self.args, self.name, self.vocab = args, "Quire", args.vocab
         self.log = tempfile.TemporaryFile()
         command = [args.quire, "serve", args.model, "--threads", str(args.threads), "--served-model-name", "bench", "--port", "0",
-                   "--no-access-log", "--no-enable-prefix-caching", *(["--dtype", args.dtype] if args.dtype else [])]
+                   "--no-access-log", "--no-enable-prefix-caching", *(["--dtype", args.dtype] if args.dtype else []), *args.serve_args.split()]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("ready http://"):

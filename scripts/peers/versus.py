@@ -28,7 +28,7 @@ import workloads
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
-from machine import processor  # noqa: E402
+from machine import limits, processor  # noqa: E402
 
 
 class Engine:
@@ -130,7 +130,7 @@ def main():
     finally:
         for engine in engines:
             engine.stop()
-    record = {"kind": "versus", "date": datetime.date.today().isoformat(), **processor(), "rounds": args.rounds,
+    record = {"kind": "versus", "date": datetime.date.today().isoformat(), **processor(), "limits": limits(args.quire), "rounds": args.rounds,
               "engines": [engine.record for engine in engines],
               "figures": {name: [summary(runs) for runs in row] for name, row in results.items()}}
     show(record)

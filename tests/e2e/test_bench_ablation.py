@@ -25,7 +25,7 @@ ROWS = [
     "+ compressed to 3 K",
 ]
 REPEATS = 3
-QUICK = ["--scale", "0.05", "--seconds", "0.3", "--repeat", str(REPEATS), "--max-streams", "2", "--quality-windows", "1"]
+QUICK = ["--scale", "0.05", "--seconds", "0.8", "--repeat", str(REPEATS), "--max-streams", "2", "--quality-windows", "1"]
 QUICK += ["--slo", "e2e:600000"]
 
 

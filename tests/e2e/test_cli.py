@@ -60,8 +60,6 @@ def test_start_up_of_the_default_model(default_model):
 
 def test_version_and_help():
     assert re.fullmatch(r"quire \d+\.\d+\.\d+\n", run("--version").stdout)
-    best = min(timed(["--version"]) for _ in range(10))
-    assert best < (1 if SANITIZED else 0.1)  # below 10 ms on an idle machine
     for args in (["--help"], ["-h"], ["help"]):
         done = run(*args)
         assert done.returncode == 0 and "serve" in done.stdout and "QUIRE_CACHE" in done.stdout and not done.stderr
@@ -79,12 +77,6 @@ def test_version_and_help():
     ):
         assert flag in " ".join(text.split()), flag
     assert all(len(line) <= 110 for line in text.splitlines())
-
-
-def timed(args):
-    start = time.monotonic()
-    run(*args)
-    return time.monotonic() - start
 
 
 def test_no_command():
