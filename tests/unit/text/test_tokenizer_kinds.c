@@ -14,12 +14,11 @@
 #include <cmocka.h>
 
 static const char *const kinds[] = {
-    "roberta.json",  "llama3.json",  "qwen2.json",    "nfkc.json",   "nfkd.json",
-    "deepseek.json", "llama2.json",  "mistral.json",  "gemma.json",  "unk.json",
-    "unks.json",     "xlmr.json",    "t5.json",       "nmt.json",    "bert.json",
-    "cased.json",    "words.json",   "pieces.json",   "llama.model", "gemma.model",
-    "rules.model",   "across.model", "unigram.model", "bytes.model", "suffix.model",
-    "symbols.model", "falcon.json"};
+    "roberta.json", "llama3.json",   "qwen2.json",  "nfkc.json",    "nfkd.json",     "deepseek.json",
+    "llama2.json",  "mistral.json",  "gemma.json",  "unk.json",     "unks.json",     "xlmr.json",
+    "t5.json",      "nmt.json",      "bert.json",   "cased.json",   "words.json",    "pieces.json",
+    "llama.model",  "gemma.model",   "rules.model", "across.model", "unigram.model", "bytes.model",
+    "suffix.model", "symbols.model", "falcon.json"};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 static void encode(const struct tokenizer *t, struct text_span text, unsigned flags,
@@ -65,14 +64,19 @@ static void test_golden(void **state) {
     tok_golden_close(&g);
 }
 
-/* Ways of equal probability, between which rounding decides, and so what came before: ids of SentencePiece 0.2.3. */
-static void test_equal_ways(void **state) {
+/* Ways of equal probability, between which rounding decides, and so what came before; and pieces that go over
+ * the user-defined "ab" and "xa": ids of SentencePiece 0.2.3. */
+static void test_close_ways(void **state) {
     static const struct {
         const char *text;
         size_t n;
         uint32_t ids[12];
     } cases[] = {{",lllllll", 6, {11, 4, 27, 231, 231, 231}},
-                 {"dk',lllllllllll", 11, {11, 17, 39, 3, 4, 27, 231, 231, 231, 231, 231}}};
+                 {"dk',lllllllllll", 11, {11, 17, 39, 3, 4, 27, 231, 231, 231, 231, 231}},
+                 {"indexa", 3, {11, 320, 21}},
+                 {"icabo", 3, {11, 337, 382}},
+                 {"xabab", 4, {11, 10, 212, 9}},
+                 {"abxa", 3, {11, 9, 10}}};
     struct tokenizer *t = tok_open_kind("symbols.model");
     struct token_buf ids = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -82,6 +86,22 @@ static void test_equal_ways(void **state) {
         assert_memory_equal(ids.ids, cases[i].ids, cases[i].n * sizeof *ids.ids);
     }
     tokenizer_free(t);
+    token_buf_free(&ids);
+}
+
+/* Sums that SentencePiece 0.2.3 puts back to 0 on the way, which rounding shows. */
+static void test_long_sum(void **state) {
+    static const char part[] = "the quick Z dk',lllllllllll ";
+    struct tokenizer *t = tok_open_kind("symbols.model");
+    struct token_buf ids = {0};
+    struct buf text = BUF_INIT;
+    for (size_t i = 0; i < 3000; i++) buf_puts(&text, part);
+    assert_true(buf_ok(&text));
+    encode(t, span(&text), 0, NULL, 0, &ids);
+    assert_int_equal(ids.n, 51000);
+    assert_true(tok_fnv_ids(TOK_FNV_INIT, ids.ids, ids.n) == 0x10d6e2a822ab5a4eu);
+    tokenizer_free(t);
+    buf_free(&text);
     token_buf_free(&ids);
 }
 
@@ -397,7 +417,8 @@ static void test_refused(void **state) {
     refused("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x(y)\"},\"behavior\":"
             "\"Isolated\"}," BPE "}",
             QUIRE_EUNSUPPORTED, "the regular expression x(y)");
-    refused("{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+    refused("{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_"
+            "prefix_space\":"
             "false},{\"type\":\"Whitespace\"}]}," BPE "}",
             QUIRE_EFORMAT, "behind a ByteLevel");
     refused("{\"decoder\":{\"type\":\"CTC\"}," BPE "}", QUIRE_EUNSUPPORTED, "decoder has the type \"CTC\"");
@@ -422,6 +443,6 @@ int main(void) {
         cmocka_unit_test(test_text_back),        cmocka_unit_test(test_decoded),
         cmocka_unit_test(test_bytes_and_limits), cmocka_unit_test(test_megabytes),
         cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_equal_ways)};
+        cmocka_unit_test(test_close_ways),       cmocka_unit_test(test_long_sum)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
