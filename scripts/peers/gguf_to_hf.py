@@ -50,7 +50,9 @@ def main():
     args = p.parse_args()
     tokenizer_of(args.gguf).save_pretrained(args.folder)
     directory, _, name = args.gguf.rpartition("/")
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory or ".", gguf_file=name, dtype=torch.bfloat16)
+    # Transformers 5.24 leaves weights in the file's blocks, which cannot be saved, unless it is told not to.
+    dense = {"quantization_config": transformers.GgufConfig(dequantize=True)} if hasattr(transformers, "GgufConfig") else {}
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory or ".", gguf_file=name, dtype=torch.bfloat16, **dense)
     model.save_pretrained(args.folder)
 
 

@@ -84,6 +84,7 @@ static const struct tensor_rule QWEN2MOE_TENSORS[] = {
 static const struct tensor_rule QWEN3_TENSORS[] = {TENSORS_OF_MODEL, ATTENTION, QK_NORMS, NORMS,
                                                    FEED_FORWARD,     EXPERTS};
 
+static const struct tensor_rule GEMMA_TENSORS[] = {TENSORS_OF_MODEL, ATTENTION, NORMS, FEED_FORWARD};
 static const struct tensor_rule GEMMA2_TENSORS[] = {TENSORS_OF_MODEL, ATTENTION, NORMS, POST_NORMS,
                                                     FEED_FORWARD};
 static const struct tensor_rule GEMMA3_TENSORS[] = {TENSORS_OF_MODEL, ATTENTION,   QK_NORMS, NORMS,
@@ -282,6 +283,7 @@ static const struct model_family FAMILIES[] = {
     {.name = "qwen2moe", TENSORS(QWEN2MOE_TENSORS), KEYS(SHARED_KEYS)},
     {.name = "qwen3", TENSORS(QWEN3_TENSORS)},
     {.name = "qwen3moe", TENSORS(QWEN3_TENSORS), KEYS(EXPERTS_KEYS), .normalise_experts = true},
+    {.name = "gemma", TENSORS(GEMMA_TENSORS), .activation = BACKEND_GEGLU, .embed_by_width = true},
     {.name = "gemma2",
      TENSORS(GEMMA2_TENSORS),
      KEYS(GEMMA_KEYS),

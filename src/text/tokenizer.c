@@ -68,7 +68,7 @@ static int by_id(const void *a, const void *b) {
 static void use_template(struct tokenizer *t, const struct tokenizer_pipeline *p) {
     t->single = p->single;
     t->pair = p->pair;
-    t->first_space = p->first_space;
+    t->first_space = t->joined ? FIRST_SPACE : p->first_space;
     t->joins_marks = p->joins_marks;
 }
 
@@ -416,7 +416,7 @@ static size_t n_dropped(const struct tokenizer *t, uint32_t id, const uint8_t *s
 void tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool with_special,
                       struct buf *out) {
     struct detokenizer d = {0};
-    bool first = true, words = t->family == &tokenizer_wordpiece;
+    bool first = true, words = t->family == &tokenizer_wordpiece || t->joined;
     for (size_t i = 0; i < n; i++) {
         size_t len;
         const uint8_t *s = tokenizer_bytes(t, ids[i], with_special, &len);

@@ -33,7 +33,6 @@ enum {
     IN_MODEL = 32 /* also in the model's own vocabulary */
 };
 
-/* How pieces become text. */
 /* What goes from the front of a whole text that is decoded. */
 enum first_space {
     FIRST_KEPT,
@@ -43,8 +42,11 @@ enum first_space {
     FIRST_AS_PIECE       /* nothing: the first token is written as the vocabulary has it */
 };
 
+/* How pieces become text. */
 enum piece_text {
     PIECE_PLAIN,
+    PIECE_JOINED,    /* a space in front, and as the vocabulary has them, bytes too: tokenizer.json names no
+                        decoder */
     PIECE_ALPHABET,  /* the byte-level alphabet */
     PIECE_METASPACE, /* U+2581 is a space */
     PIECE_WORDPIECE  /* a space in front, unless it begins with the continuation prefix, which goes */
@@ -106,6 +108,7 @@ struct tokenizer {
     struct token_template single, pair; /* n 0: BOS and EOS as the flags say */
     enum first_space first_space;
     bool joins_marks;
+    bool joined; /* PIECE_JOINED */
 
     const struct norm_step *norm, *prep;
     size_t n_norm, n_prep;
@@ -123,7 +126,7 @@ struct tokenizer {
     struct bpe bpe;
     bool cut_at_spaces; /* no piece goes on over U+2581 after another character */
     struct trie trie;   /* unigram: pieces; wordpiece: those that begin a word; charbpe: frozen ones */
-    struct trie tail;   /* wordpiece: those that go on */
+    struct trie tail;   /* wordpiece: those that go on; unigram: user-defined ones */
     double *scores;     /* unigram */
     double unk_score;
     bool single_precision, byte_fallback, fuse_unk;

@@ -449,11 +449,13 @@ static int read_config(struct json_loader *l) {
 
 static int load(struct json_loader *l, struct tokenizer **out) {
     struct tokenizer_pipeline *p = &l->pipeline;
+    const json_t *decoder = json_object_get(l->root, "decoder");
     l->spec.bos = l->spec.eos = l->spec.unk = l->spec.cls = l->spec.sep = -1;
     if (!json_is_object(l->root)) return wrong(l, "it must hold an object");
     int rc = json_read_normalizer(l, json_object_get(l->root, "normalizer"), "normalizer");
     if (!rc) rc = json_read_pre_tokenizer(l, json_object_get(l->root, "pre_tokenizer"), "pre_tokenizer");
-    if (!rc) rc = json_read_decoder(l, json_object_get(l->root, "decoder"), "decoder");
+    if (!rc) rc = json_read_decoder(l, decoder, "decoder");
+    if (!decoder || json_is_null(decoder)) p->piece_text = PIECE_JOINED;
     if (!rc) rc = read_model(l);
     if (!rc) rc = read_post_processor(l, json_object_get(l->root, "post_processor"));
     if (!rc) rc = read_config(l);

@@ -162,11 +162,13 @@ static uint8_t *put_spaced(struct text_span p, uint8_t *out) {
 static uint8_t *put_text(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id,
                          enum piece_text how, uint8_t *out) {
     struct text_span p = spec->pieces[id];
-    if (t->types[id] == TOKEN_BYTE) {
+    if (t->types[id] == TOKEN_BYTE && how != PIECE_JOINED) {
         *out++ = (uint8_t)byte_of(p);
         return out;
     }
-    if (t->types[id] != TOKEN_NORMAL && t->types[id] != TOKEN_USER_DEFINED) return out;
+    if (t->types[id] == TOKEN_CONTROL || t->types[id] == TOKEN_UNKNOWN || t->types[id] == TOKEN_UNUSED)
+        return out;
+    if (how == PIECE_JOINED) *out++ = ' ';
     if (how == PIECE_METASPACE) return put_spaced(p, out);
     if (how == PIECE_WORDPIECE) {
         struct text_span c = spec->pipeline->continuation;
@@ -217,6 +219,7 @@ static int lay_out(struct tokenizer *t, const struct tokenizer_spec *spec, enum 
 int pieces_init(struct tokenizer *t, const struct tokenizer_spec *spec, enum piece_text text,
                 struct error *err) {
     int rc = copy_types(t, spec, err);
+    t->joined = text == PIECE_JOINED;
     t->unk = spec->unk >= 0 ? (uint32_t)spec->unk : BPE_NONE;
     if (!rc) rc = lay_out(t, spec, text, err);
     return rc;

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNK_PENALTY 10.0
+#define UNK_PENALTY  10.0
+#define RESET_BEYOND 100000.0F /* SentencePiece: a sum beyond it, either way, becomes 0 */
 
 static bool is_candidate(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id) {
     return piece_is_text(t, spec, id);
@@ -19,6 +20,13 @@ static bool is_candidate(const struct tokenizer *t, const struct tokenizer_spec 
 
 static bool is_user_defined(const struct tokenizer *t, const struct tokenizer_spec *spec, size_t id) {
     return t->types[id] == TOKEN_USER_DEFINED && piece_scope(t, spec, id) == SPECIAL_NEVER;
+}
+
+/* SentencePiece 0.2.3 has their scores from their lengths, not from the file: never below that of another
+ * piece, and more for one than for two that are as long together. Nothing is cut at them: a piece that goes
+ * over one can win. */
+static double user_defined_score(size_t len_bytes) {
+    return (double)(float)(0.1 * ((double)len_bytes - 1));
 }
 
 static int copy_scores(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
@@ -41,10 +49,9 @@ static int copy_scores(struct tokenizer *t, const struct tokenizer_spec *spec, s
     if (isinf(min)) min = 0;
     t->single_precision = !p;
     t->unk_score = p ? min - UNK_PENALTY : (double)((float)min - (float)UNK_PENALTY);
-    /* The text is cut at them whatever they score; in SentencePiece 0.2.3 they add nothing to a sum, and what they
-     * add decides by rounding between ways of equal probability. */
     for (size_t id = 0; id < t->n_vocab && !p; id++)
-        if (is_user_defined(t, spec, id)) t->scores[id] = 0;
+        if (is_user_defined(t, spec, id))
+            t->scores[id] = user_defined_score(t->spelling_offsets[id + 1] - t->spelling_offsets[id]);
     return 0;
 }
 
@@ -86,29 +93,18 @@ static size_t char_length(const uint8_t *s, size_t n) {
     return len ? len : 1;
 }
 
-/* The first place from i on where a user-defined piece begins; n if there is none. */
-static size_t next_fixed(const struct tokenizer *t, const uint8_t *s, size_t i, size_t n, size_t *len) {
-    if (t->tail.n_nodes <= 1) return n;
-    while (i < n && trie_longest(&t->tail, s + i, n - i, len) == TRIE_NONE) i++;
-    return i;
+/* Takes the score of the way to i from those of all places from i to last, as SentencePiece does in long
+ * texts to keep its single-precision sums small: what rounding decides, is decided by it. */
+static void reset_scores(struct node *nodes, size_t i, size_t last) {
+    float offset = (float)nodes[i].u.score;
+    for (; i <= last; i++) nodes[i].u.score = (double)((float)nodes[i].u.score - offset);
 }
 
 static void find_best(const struct tokenizer *t, const uint8_t *s, size_t n, struct node *nodes) {
     const struct trie *trie = &t->trie;
-    for (size_t i = 0; i <= n; i++) nodes[i].id = BPE_NONE;
-    nodes[0].u.score = 0;
-    size_t limit = 0,
-           fixed; /* where the next user-defined piece begins, and its length: no other goes over it */
-    for (size_t i = 0; i < n;) {
-        if (i >= limit) {
-            limit = next_fixed(t, s, i, n, &fixed);
-            if (limit == i) {
-                uint32_t id = trie_longest(&t->tail, s + i, n - i, &fixed);
-                relax(&nodes[i + fixed], t->scores[id] + nodes[i].u.score, i, id, t->single_precision);
-                limit = i += fixed;
-                continue;
-            }
-        }
+    for (size_t i = 0; i <= n; i++) nodes[i] = (struct node){.id = BPE_NONE};
+    for (size_t i = 0, last = 0; i < n;) { /* last: the farthest place that has a way */
+        if (t->single_precision && fabs(nodes[i].u.score) > RESET_BEYOND) reset_scores(nodes, i, last);
         size_t one = char_length(s + i, n - i);
         double till_here = nodes[i].u.score;
         bool has_one = false;
@@ -118,11 +114,15 @@ static void find_best(const struct tokenizer *t, const uint8_t *s, size_t n, str
             if (id != TRIE_NONE) {
                 relax(&nodes[end], t->scores[id] + till_here, i, id, t->single_precision);
                 has_one |= end - i == one;
+                if (end > last) last = end;
             }
-            if (end >= limit) break;
+            if (end >= n) break;
             at = trie_step(trie, at, s[end]);
         }
-        if (!has_one) relax(&nodes[i + one], t->unk_score + till_here, i, t->unk, t->single_precision);
+        if (!has_one) {
+            relax(&nodes[i + one], t->unk_score + till_here, i, t->unk, t->single_precision);
+            if (i + one > last) last = i + one;
+        }
         i += one;
     }
 }

@@ -234,14 +234,23 @@ static void rename_keys(struct hf_reader *r) {
     }
 }
 
+/* Of a model that does more than write: what it writes with. */
+static void find_text(struct hf_reader *r) {
+    const char *known = r->family->text_config;
+    r->config = hf_get(r->top, "text_config");
+    if (!json_is_object(r->config)) hf_fail(r, QUIRE_EFORMAT, "text_config must be an object");
+    const json_t *type = hf_get(r->config, "model_type");
+    if (!r->rc && type && (!json_is_string(type) || strcmp(json_string_value(type), known)))
+        unsupported(r, "text_config.model_type", type, known);
+}
+
 void hf_read_config(struct hf_reader *r) {
     const struct hf_key *k;
     r->config = r->top;
     find_family(r);
     if (!r->rc) rename_keys(r);
     if (r->rc) return;
-    if (r->family->text_config) r->config = hf_get(r->top, "text_config");
-    if (!json_is_object(r->config)) hf_fail(r, QUIRE_EFORMAT, "text_config must be an object");
+    if (r->family->text_config) find_text(r);
     hf_read_quantization(r);
     if (!r->rc) check_known(r);
     if (r->rc) return;

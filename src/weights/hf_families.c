@@ -172,6 +172,9 @@ static const struct hf_key MISTRAL_KEYS[] = {WINDOW_KEY(4096),
 static const struct hf_key MINISTRAL_KEYS[] = {LAYER_KEYS(4096),
                                                {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 8},
                                                {"max_position_embeddings", HF_OWN, "context_length", 32768}};
+static const struct hf_key YI_KEYS[] = {{"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 4},
+                                        {"max_position_embeddings", HF_OWN, "context_length", 4096},
+                                        {"rope_theta", HF_OWN, "rope.freq_base", 5e6}};
 static const struct hf_key MIXTRAL_KEYS[] = {
     WINDOW_KEY(0),
     {"num_local_experts", HF_SIZE, "expert_count", 8},
@@ -203,6 +206,14 @@ static const struct hf_key QWEN3MOE_KEYS[] = {QWEN_MOE_KEYS,
         {"head_dim", HF_SIZE, "attention.key_length", 256}, {                                                \
         "query_pre_attn_scalar", HF_RSQRT, "attention.scale", 256                                            \
     }
+/* hidden_act said "gelu" by mistake and always meant its approximation; so does transformers 5 read it. */
+static const struct hf_key GEMMA_FIRST_KEYS[] = {
+    {"hidden_act", HF_TEXT, "gelu gelu_pytorch_tanh", 0},
+    {"hidden_activation", HF_TEXT, "gelu_pytorch_tanh", 0},
+    {"num_attention_heads", HF_SIZE, "attention.head_count", 16},
+    {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 16},
+    {"head_dim", HF_SIZE, "attention.key_length", 256},
+    {"max_position_embeddings", HF_OWN, "context_length", 8192}};
 static const struct hf_key GEMMA2_KEYS[] = {
     GEMMA_KEYS,
     {"attn_logit_softcapping", HF_REAL, "attn_logit_softcapping", 0},
@@ -318,7 +329,7 @@ static const struct hf_alias NOMIC_ALIASES[] = {{"n_embd", "hidden_size"},
                                                 {"rotary_emb_base", "rope_theta"},
                                                 {NULL, NULL}};
 
-static const struct hf_names DISTILBERT_NAMES, NOMIC_NAMES;
+static const struct hf_names DISTILBERT_NAMES, NOMIC_NAMES, YI_NAMES;
 
 /* DeepSeek-V2 and V3; what they have in common with others' names is checked, not read. */
 #define LATENT_KEYS                                                                                          \
@@ -373,8 +384,11 @@ static const struct hf_key DEEPSEEK3_KEYS[] = {
 
 static const struct hf_family FAMILIES[] = {
     {FAMILY("LlamaForCausalLM", "LlamaModel", "llama", "llama")},
+    {FAMILY("YiForCausalLM", "YiModel", "Yi", "llama"), KEYS(YI_KEYS), .names = &YI_NAMES},
     {FAMILY("MistralForCausalLM", "MistralModel", "mistral", "llama"), KEYS(MISTRAL_KEYS),
      .windows = WINDOWS_ALL},
+    {FAMILY("Mistral3ForConditionalGeneration", NULL, "mistral3", "llama"), KEYS(MISTRAL_KEYS),
+     .windows = WINDOWS_ALL, .text_config = "mistral"},
     {FAMILY("MinistralForCausalLM", "MinistralModel", "ministral", "llama"), KEYS(MINISTRAL_KEYS),
      .windows = WINDOWS_ALL},
     {FAMILY("MixtralForCausalLM", "MixtralModel", "mixtral", "llama"), KEYS(MIXTRAL_KEYS),
@@ -387,6 +401,8 @@ static const struct hf_family FAMILIES[] = {
      .window_switch = true},
     {FAMILY("Qwen3MoeForCausalLM", "Qwen3MoeModel", "qwen3_moe", "qwen3moe"), KEYS(QWEN3MOE_KEYS),
      .windows = WINDOWS_ALL, .window_switch = true},
+    {FAMILY("GemmaForCausalLM", "GemmaModel", "gemma", "gemma"), KEYS(GEMMA_FIRST_KEYS), .tied = true,
+     .norms_plus_one = true},
     {FAMILY("Gemma2ForCausalLM", "Gemma2Model", "gemma2", "gemma2"), KEYS(GEMMA2_KEYS),
      .windows = WINDOWS_PERIOD, .window_period = 2, .tied = true, .norms_plus_one = true,
      .post_attention_norm = true},
@@ -395,7 +411,8 @@ static const struct hf_family FAMILIES[] = {
      .post_attention_norm = true, .own_window_rope = true, .scaled_length = true},
     {FAMILY("Gemma3ForConditionalGeneration", NULL, "gemma3", "gemma3"), KEYS(GEMMA3_KEYS),
      .windows = WINDOWS_PERIOD, .window_period = 6, .tied = true, .norms_plus_one = true,
-     .post_attention_norm = true, .own_window_rope = true, .scaled_length = true, .text_config = true},
+     .post_attention_norm = true, .own_window_rope = true, .scaled_length = true,
+     .text_config = "gemma3_text"},
     {FAMILY("Phi3ForCausalLM", "Phi3Model", "phi3", "phi3"), KEYS(PHI3_KEYS), .windows = WINDOWS_ALL},
     {FAMILY("Olmo2ForCausalLM", "Olmo2Model", "olmo2", "olmo2"), KEYS(OLMO2_KEYS),
      .post_attention_norm = true},
@@ -613,6 +630,23 @@ static const struct hf_names DECODER_NAMES = {.layer = "layers.",
                                               .n_of_layer = COUNT(DECODER_LAYER),
                                               .of_model = DECODER_MODEL,
                                               .n_of_model = COUNT(DECODER_MODEL)};
+/* As Llama's, but for the names of the norms: those of its makers' code, before they turned to Llama's. */
+static const struct hf_name YI_LAYER[] = {
+    {"ln1.weight", "attn_norm.weight", HF_SAME, NULL},
+    {"ln2.weight", "ffn_norm.weight", HF_SAME, NULL},
+    {"self_attn.q_proj.weight", "attn_q.weight", HF_SAME, NULL},
+    {"self_attn.k_proj.weight", "attn_k.weight", HF_SAME, NULL},
+    {"self_attn.v_proj.weight", "attn_v.weight", HF_SAME, NULL},
+    {"self_attn.o_proj.weight", "attn_output.weight", HF_SAME, NULL},
+    {"mlp.gate_proj.weight", "ffn_gate.weight", HF_SAME, NULL},
+    {"mlp.up_proj.weight", "ffn_up.weight", HF_SAME, NULL},
+    {"mlp.down_proj.weight", "ffn_down.weight", HF_SAME, NULL},
+};
+static const struct hf_names YI_NAMES = {.layer = "layers.",
+                                         .of_layer = YI_LAYER,
+                                         .n_of_layer = COUNT(YI_LAYER),
+                                         .of_model = DECODER_MODEL,
+                                         .n_of_model = COUNT(DECODER_MODEL)};
 static const struct hf_names ENCODER_NAMES = {.layer = "encoder.layer.",
                                               .of_layer = ENCODER_LAYER,
                                               .n_of_layer = COUNT(ENCODER_LAYER),

@@ -60,7 +60,8 @@ struct hf_family {
     bool own_window_rope;     /* layers with windows have a rotation of their own */
     bool scaled_length;       /* max_position_embeddings is the length after scaling, whatever scales it */
     bool no_rope_layers;      /* of each four layers the last does not rotate */
-    bool text_config;         /* keys are in text_config; what is not of the text model is left out */
+    const char *text_config;  /* keys are in text_config, whose model_type this is, and what is not of the
+                                 text model is left out; or NULL */
     bool turned_experts;      /* experts without quantization are stored with rows and columns swapped */
     bool latent;              /* multi-head latent attention, as DeepSeek has it */
     bool sigmoid_router;      /* experts are weighed by sigmoid */

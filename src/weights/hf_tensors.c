@@ -133,7 +133,7 @@ static const char *modern(const struct hf_family *f, const char *name, char buf[
 
 static const char *their_layer_name(const struct hf_family *f, const char *name) {
     const struct hf_names *names = hf_names(f);
-    if (!f->encoder && !strcmp(name, post_attention(f))) return POST_ATTENTION;
+    if (!f->encoder && !f->names && !strcmp(name, post_attention(f))) return POST_ATTENTION;
     for (size_t i = 0; i < names->n_of_layer; i++) {
         const struct hf_name *n = &names->of_layer[i];
         if ((n->name && !strcmp(n->name, name)) || (n->second && !strcmp(n->second, name))) return n->theirs;

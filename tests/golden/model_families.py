@@ -107,7 +107,7 @@ def state_of(f):
     gemma = f.arch.startswith("gemma")
     permuted = f.arch in ("llama", "granite", "granitemoe", "smollm3")
     norms = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
-    if gemma:
+    if gemma and f.arch != "gemma":
         norms = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
                  "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
     elif f.arch == "olmo2":
@@ -144,7 +144,7 @@ def state_of(f):
     return out
 
 
-MODELS = {"llama": T.MixtralForCausalLM, "qwen2": T.Qwen2ForCausalLM, "qwen3": T.Qwen3ForCausalLM,
+MODELS = {"llama": T.MixtralForCausalLM, "gemma": T.GemmaForCausalLM, "qwen2": T.Qwen2ForCausalLM, "qwen3": T.Qwen3ForCausalLM,
           "gemma2": T.Gemma2ForCausalLM, "gemma3": T.Gemma3ForCausalLM, "phi3": T.Phi3ForCausalLM,
           "qwen2moe": T.Qwen2MoeForCausalLM, "qwen3moe": T.Qwen3MoeForCausalLM, "gpt-oss": T.GptOssForCausalLM,
           "olmo2": T.Olmo2ForCausalLM, "olmo3": T.Olmo3ForCausalLM, "granite": T.GraniteForCausalLM,

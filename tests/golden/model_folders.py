@@ -61,7 +61,7 @@ def how(name, shape, dtype, gemma, tied):
         return (0, 0, 127) if name.endswith("_blocks") else (0, 120, 1)
     if name.endswith(("_scale", "_scale_inv")):
         return 7, 1, 96
-    if "norm" in name.lower() and not name.endswith(("bias", "beta")):
+    if ("norm" in name.lower() or name.endswith(YI_NORMS)) and not name.endswith(("bias", "beta")):
         return 7, 0 if gemma else 1, 24
     if len(shape) == 1 or name.endswith("bias"):
         return 9, 0, 96
@@ -112,6 +112,8 @@ def old_spelling(c):
     c.pop("layer_types", None)
     if c["model_type"] == "phi3":
         c.pop("head_dim")
+    if c["model_type"] == "gemma":
+        c["hidden_act"] = "gelu"  # which meant gelu_pytorch_tanh
     if "num_local_experts" in c and c["model_type"] in ("qwen2_moe", "qwen3_moe"):
         c["num_experts"] = c.pop("num_local_experts")
     if "_sliding_window_pattern" in c:
@@ -153,6 +155,8 @@ VARIANTS = {
     "llama-longrope": ("Llama", rope("longrope", **LONG), dict(length=512)),
     "llama-dtypes": ("Llama", {}, dict(dtypes=["BF16", "F16", "F8_E4M3", "F32"])),
     "mistral": ("Mistral", dict(sliding_window=100), {}),
+    "mistral3": ("Mistral", dict(sliding_window=None), dict(wrapped="Mistral3")),
+    "yi": ("Llama", {}, dict(yi=True)),
     "mixtral": ("Mixtral", MOE, dict(old=True)),
     "qwen2": ("Qwen2", {}, dict(old=True)),
     "qwen2-window": ("Qwen2", dict(use_sliding_window=True, sliding_window=70, max_window_layers=1, num_hidden_layers=3), {}),
@@ -160,11 +164,12 @@ VARIANTS = {
     "qwen3": ("Qwen3", dict(tie_word_embeddings=True), {}),
     "qwen3moe": ("Qwen3Moe", dict(norm_topk_prob=True, **QWEN_MOE), {}),
     "qwen3moe-plain": ("Qwen3Moe", dict(norm_topk_prob=False, **QWEN_MOE), dict(old=True)),
+    "gemma": ("Gemma", {}, dict(old=True)),
     "gemma2": ("Gemma2", dict(sliding_window=40, query_pre_attn_scalar=16, attn_logit_softcapping=5.0,
                               final_logit_softcapping=3.0), {}),
     "gemma3": ("Gemma3", dict(sliding_window=40, query_pre_attn_scalar=16, num_hidden_layers=7, **GEMMA3_ROPE), {}),
     "gemma3-wrapped": ("Gemma3", dict(sliding_window=40, query_pre_attn_scalar=24, num_hidden_layers=6, **GEMMA3_ROPE),
-                       dict(wrapped=True)),
+                       dict(wrapped="Gemma3")),
     "gemma3-old": ("Gemma3", dict(sliding_window=40, query_pre_attn_scalar=24, num_hidden_layers=6, **GEMMA3_ROPE),
                    dict(old=True)),
     "phi3": ("Phi3", dict(sliding_window=100, head_dim=16), dict(old=True)),
@@ -273,6 +278,20 @@ def from_mxfp4(values):
     return out
 
 
+YI_NORMS = "ln1.weight", "ln2.weight"
+
+
+def yi(name):
+    """As the first versions of Yi name what is a Llama."""
+    return name.replace("input_layernorm", "ln1").replace("post_attention_layernorm", "ln2")
+
+
+WRAPPERS = {"Gemma3": {"model_type": "gemma3", "vision_config": {"model_type": "siglip_vision_model"}, "mm_tokens_per_image": 256},
+            "Mistral3": {"model_type": "mistral3", "vision_config": {"model_type": "pixtral"}, "image_token_index": 10,
+                         "multimodal_projector_bias": False, "projector_hidden_act": "gelu", "spatial_merge_size": 2,
+                         "vision_feature_layer": -1}}
+
+
 def wrapped(shapes):
     """As the text model of one that also sees: longer names, and tensors that are not its own."""
     out = {"language_model." + name: shape for name, shape in shapes.items()}
@@ -292,6 +311,8 @@ def make(variant, folder):
         shapes = to_mxfp4(shapes)
     if options.get("wrapped"):
         shapes = wrapped(shapes)
+    if options.get("yi"):
+        shapes = {yi(name): shape for name, shape in shapes.items()}
     if options.get("fp8"):
         strategy, elements, scales = options["fp8"]
         shapes = with_scales(shapes, strategy)
@@ -325,9 +346,12 @@ def make(variant, folder):
     elif options.get("wrapped"):
         model = cls(config).eval()
         state = {k.removeprefix("language_model."): torch.from_numpy(np.array(v)) for k, v in values.items() if k[0] == "l"}
-        assert model.load_state_dict(state, strict=False).missing_keys == ["lm_head.weight"]
-        c = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": c,
-             "vision_config": {"model_type": "siglip_vision_model"}, "mm_tokens_per_image": 256}
+        assert model.load_state_dict(state, strict=False).missing_keys == ["lm_head.weight"] * config.tie_word_embeddings
+        c = {"architectures": [options["wrapped"] + "ForConditionalGeneration"], "text_config": c, **WRAPPERS[options["wrapped"]]}
+    elif options.get("yi"):
+        model = cls(config).eval()
+        model.load_state_dict({name: torch.from_numpy(np.array(values[yi(name)])) for name in model.state_dict()})
+        c |= {"architectures": ["YiForCausalLM"], "model_type": "Yi"}
     else:
         with open(os.path.join(folder, "config.json"), "w") as f:
             json.dump(c, f)

@@ -37,6 +37,7 @@ struct shape {
 static const struct shape SHAPES[] = {
     {.variant = "qwen2", .arch = "qwen2", .head_dim = 24, .qkv_bias = true, .rope_base = 1e6f},
     {.variant = "qwen3", .arch = "qwen3", .qk_norm = true, .rope_base = 1e6f, .tied = true},
+    {.variant = "gemma", .arch = "gemma", .tied = true},
     {.variant = "gemma2",
      .arch = "gemma2",
      .n_layers = 4,

@@ -14,12 +14,11 @@
 #include <cmocka.h>
 
 static const char *const kinds[] = {
-    "roberta.json",  "llama3.json",  "qwen2.json",    "nfkc.json",   "nfkd.json",
-    "deepseek.json", "llama2.json",  "mistral.json",  "gemma.json",  "unk.json",
-    "unks.json",     "xlmr.json",    "t5.json",       "nmt.json",    "bert.json",
-    "cased.json",    "words.json",   "pieces.json",   "llama.model", "gemma.model",
-    "rules.model",   "across.model", "unigram.model", "bytes.model", "suffix.model",
-    "symbols.model", "falcon.json"};
+    "roberta.json", "llama3.json",   "qwen2.json",  "nfkc.json",    "nfkd.json",     "deepseek.json",
+    "llama2.json",  "mistral.json",  "gemma.json",  "unk.json",     "unks.json",     "xlmr.json",
+    "t5.json",      "nmt.json",      "bert.json",   "cased.json",   "words.json",    "pieces.json",
+    "llama.model",  "gemma.model",   "rules.model", "across.model", "unigram.model", "bytes.model",
+    "suffix.model", "symbols.model", "falcon.json"};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 static void encode(const struct tokenizer *t, struct text_span text, unsigned flags,
@@ -65,14 +64,19 @@ static void test_golden(void **state) {
     tok_golden_close(&g);
 }
 
-/* Ways of equal probability, between which rounding decides, and so what came before: ids of SentencePiece 0.2.3. */
-static void test_equal_ways(void **state) {
+/* Ways of equal probability, between which rounding decides, and so what came before; and pieces that go over
+ * the user-defined "ab" and "xa": ids of SentencePiece 0.2.3. */
+static void test_close_ways(void **state) {
     static const struct {
         const char *text;
         size_t n;
         uint32_t ids[12];
     } cases[] = {{",lllllll", 6, {11, 4, 27, 231, 231, 231}},
-                 {"dk',lllllllllll", 11, {11, 17, 39, 3, 4, 27, 231, 231, 231, 231, 231}}};
+                 {"dk',lllllllllll", 11, {11, 17, 39, 3, 4, 27, 231, 231, 231, 231, 231}},
+                 {"indexa", 3, {11, 320, 21}},
+                 {"icabo", 3, {11, 337, 382}},
+                 {"xabab", 4, {11, 10, 212, 9}},
+                 {"abxa", 3, {11, 9, 10}}};
     struct tokenizer *t = tok_open_kind("symbols.model");
     struct token_buf ids = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -82,6 +86,22 @@ static void test_equal_ways(void **state) {
         assert_memory_equal(ids.ids, cases[i].ids, cases[i].n * sizeof *ids.ids);
     }
     tokenizer_free(t);
+    token_buf_free(&ids);
+}
+
+/* Sums that SentencePiece 0.2.3 puts back to 0 on the way, which rounding shows. */
+static void test_long_sum(void **state) {
+    static const char part[] = "the quick Z dk',lllllllllll ";
+    struct tokenizer *t = tok_open_kind("symbols.model");
+    struct token_buf ids = {0};
+    struct buf text = BUF_INIT;
+    for (size_t i = 0; i < 3000; i++) buf_puts(&text, part);
+    assert_true(buf_ok(&text));
+    encode(t, span(&text), 0, NULL, 0, &ids);
+    assert_int_equal(ids.n, 51000);
+    assert_true(tok_fnv_ids(TOK_FNV_INIT, ids.ids, ids.n) == 0x10d6e2a822ab5a4eu);
+    tokenizer_free(t);
+    buf_free(&text);
     token_buf_free(&ids);
 }
 
@@ -282,6 +302,57 @@ static void test_decoded(void **state) {
     buf_free(&text);
 }
 
+/* What `tokenizers` 0.23.3 decodes without a decoder. */
+static void test_no_decoder(void **state) {
+    static const char bpe[] = "\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,"
+                              "\"<0x0A>\":3,\"\u2581\":4},"
+                              "\"merges\":[\"a b\"]}";
+    static const char unigram[] =
+        "\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"a\",-1],[\"b\",-1],"
+        "[\"ab\",-1.5],[\"\u2581\",-2]]}";
+    static const char wordpiece[] =
+        "\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\","
+        "\"max_input_chars_per_word\":100,\"vocab\":{\"[UNK]\":0,\"a\":1,\"##b\":2,\"b\":3,\",\":4}},"
+        "\"pre_tokenizer\":{\"type\":\"Whitespace\"}";
+    static const struct {
+        const char *model, *text, *with_special, *without;
+    } cases[] = {
+        {bpe, "abab\n", "ab ab <0x0A>", "ab ab <0x0A>"},
+        {bpe, "<s>abtwob", "<s> ab two b", "ab two b"},
+        {bpe, "ab<s>a b", "ab <s> ab", "ab ab"},
+        {bpe, "\u2581a,two b", "\u2581 a two b", "\u2581 a two b"},
+        {unigram, "<s>abtwob", "<s> ab two b", "ab two b"},
+        {wordpiece, "<s>abtwob", "<s> a ##b two b", "a ##b two b"},
+        {wordpiece, "ab<s>a b,", "a ##b <s> a b ,", "a ##b a b ,"},
+    };
+    static const char *const none[] = {"\"decoder\":null,", ""};
+    struct token_buf ids = {0};
+    struct buf json = BUF_INIT, text = BUF_INIT;
+    struct error err = {0};
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        struct tokenizer *t;
+        buf_clear(&json);
+        buf_printf(&json,
+                   "{\"added_tokens\":[{\"id\":5,\"content\":\"<s>\",\"special\":true},{\"id\":6,\"content\":"
+                   "\"two\"}],"
+                   "%s\"model\":{%s}",
+                   none[i % 2], cases[i / 2].model);
+        if (tokenizer_from_json(json.data, json.len, NULL, 0, &t, &err)) fail_msg("%s", err.text);
+        encode(t, (struct text_span){cases[i / 2].text, strlen(cases[i / 2].text)}, TOKENIZE_SPECIAL, NULL, 0,
+               &ids);
+        for (int special = 0; special < 2; special++) {
+            buf_clear(&text);
+            tokenizer_decode(t, ids.ids, ids.n, special, &text);
+            buf_putc(&text, 0);
+            assert_string_equal(text.data, special ? cases[i / 2].with_special : cases[i / 2].without);
+        }
+        tokenizer_free(t);
+    }
+    token_buf_free(&ids);
+    buf_free(&json);
+    buf_free(&text);
+}
+
 /* Any bytes are accepted; a limit of tokens holds exactly. */
 static void test_bytes_and_limits(void **state) {
     struct buf text = BUF_INIT;
@@ -397,7 +468,8 @@ static void test_refused(void **state) {
     refused("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x(y)\"},\"behavior\":"
             "\"Isolated\"}," BPE "}",
             QUIRE_EUNSUPPORTED, "the regular expression x(y)");
-    refused("{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+    refused("{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_"
+            "prefix_space\":"
             "false},{\"type\":\"Whitespace\"}]}," BPE "}",
             QUIRE_EFORMAT, "behind a ByteLevel");
     refused("{\"decoder\":{\"type\":\"CTC\"}," BPE "}", QUIRE_EUNSUPPORTED, "decoder has the type \"CTC\"");
@@ -422,6 +494,7 @@ int main(void) {
         cmocka_unit_test(test_text_back),        cmocka_unit_test(test_decoded),
         cmocka_unit_test(test_bytes_and_limits), cmocka_unit_test(test_megabytes),
         cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_equal_ways)};
+        cmocka_unit_test(test_close_ways),       cmocka_unit_test(test_long_sum),
+        cmocka_unit_test(test_no_decoder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
