@@ -22,9 +22,8 @@ def limits_text(measured):
                      for limit in measured["limits"] if "value" in limit)
 
 
-def limits(quire):
-    """What memory and arithmetic of the machine give now, measured by the program itself."""
+def bench_kernels(quire, what):
+    """What the program measures of the machine itself; what: --limits or --cores."""
     with tempfile.NamedTemporaryFile() as out:
-        subprocess.run([quire, "bench", "kernels", "--limits", "--json", out.name], check=True, stdout=subprocess.DEVNULL)
-        measured = json.load(out)
-    return f"{measured['threads']} threads: {limits_text(measured)}"
+        subprocess.run([quire, "bench", "kernels", what, "--json", out.name], check=True, stdout=subprocess.DEVNULL)
+        return json.load(out)

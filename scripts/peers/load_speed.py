@@ -28,7 +28,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
-from machine import processor  # noqa: E402
+from machine import bench_kernels, processor  # noqa: E402
 
 PROMPT = "The quick brown fox jumps over the lazy dog while the band plays on and the rain falls softly on the old town square as"
 CONTEXT = 4096
@@ -136,8 +136,8 @@ def warm(model):
 
 def limits(args):
     """GB/s of reading from memory, as the kernels' own measurement of the machine sees it."""
-    out = subprocess.run([args.quire, "bench", "kernels", "--limits"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return float(re.search(r"read, 2 GB\s+([\d.]+) GB/s", out).group(1))
+    limits = bench_kernels(args.quire, "--limits")["limits"]
+    return round(next(limit["value"] for limit in limits if limit["name"] == "read_2gb") / 1e9, 1)
 
 
 def summary(runs):

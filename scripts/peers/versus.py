@@ -21,14 +21,13 @@ import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 import workloads
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
-from machine import limits, processor  # noqa: E402
+from machine import bench_kernels, limits_text, processor  # noqa: E402
 
 
 class Engine:
@@ -60,9 +59,7 @@ class Engine:
 def core_share(quire):
     """What is left of the cores to this machine: work of others on the other half of a core is seen in no figure of the system,
     and slows engines unequally (docs/benchmarks.md, "Kernels")."""
-    with tempfile.NamedTemporaryFile() as out:
-        subprocess.run([quire, "bench", "kernels", "--cores", "--json", out.name], check=True, stdout=subprocess.DEVNULL)
-        return json.load(out)["cores"]["share"]
+    return bench_kernels(quire, "--cores")["cores"]["share"]
 
 
 def measure_quietly(engine, workload, seed, args):
@@ -130,7 +127,9 @@ def main():
     finally:
         for engine in engines:
             engine.stop()
-    record = {"kind": "versus", "date": datetime.date.today().isoformat(), **processor(), "limits": limits(args.quire), "rounds": args.rounds,
+    measured = bench_kernels(args.quire, "--limits")
+    record = {"kind": "versus", "date": datetime.date.today().isoformat(), **processor(),
+              "limits": f"{measured['threads']} threads: {limits_text(measured)}", "rounds": args.rounds,
               "engines": [engine.record for engine in engines],
               "figures": {name: [summary(runs) for runs in row] for name, row in results.items()}}
     show(record)
