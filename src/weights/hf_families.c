@@ -532,17 +532,24 @@ const char *hf_key_name(const struct hf_family *family, const char *key) {
 
 /* ---- tensors ---- */
 
+/* Of each decoder that has its products apart. */
+#define DECODER_PRODUCTS                                                                                     \
+    {"self_attn.q_proj.weight", "attn_q.weight", HF_SAME, NULL},                                             \
+        {"self_attn.k_proj.weight", "attn_k.weight", HF_SAME, NULL},                                         \
+        {"self_attn.v_proj.weight", "attn_v.weight", HF_SAME, NULL},                                         \
+        {"self_attn.o_proj.weight", "attn_output.weight", HF_SAME, NULL},                                    \
+        {"mlp.gate_proj.weight", "ffn_gate.weight", HF_SAME, NULL},                                          \
+        {"mlp.up_proj.weight", "ffn_up.weight", HF_SAME, NULL}, {                                            \
+        "mlp.down_proj.weight", "ffn_down.weight", HF_SAME, NULL                                             \
+    }
 /* Of a layer. What a family does not have is refused when its description is read. post_attention_layernorm
  * is one of two things; see hf_tensors.c. */
 static const struct hf_name DECODER_LAYER[] = {
+    DECODER_PRODUCTS,
     {"input_layernorm.weight", "attn_norm.weight", HF_SAME, NULL},
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight", HF_SAME, NULL},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight", HF_SAME, NULL},
-    {"self_attn.q_proj.weight", "attn_q.weight", HF_SAME, NULL},
-    {"self_attn.k_proj.weight", "attn_k.weight", HF_SAME, NULL},
-    {"self_attn.v_proj.weight", "attn_v.weight", HF_SAME, NULL},
     {"self_attn.qkv_proj.weight", "attn_qkv.weight", HF_SAME, NULL},
-    {"self_attn.o_proj.weight", "attn_output.weight", HF_SAME, NULL},
     {"self_attn.q_proj.bias", "attn_q.bias", HF_SAME, NULL},
     {"self_attn.k_proj.bias", "attn_k.bias", HF_SAME, NULL},
     {"self_attn.v_proj.bias", "attn_v.bias", HF_SAME, NULL},
@@ -550,10 +557,7 @@ static const struct hf_name DECODER_LAYER[] = {
     {"self_attn.q_norm.weight", "attn_q_norm.weight", HF_SAME, NULL},
     {"self_attn.k_norm.weight", "attn_k_norm.weight", HF_SAME, NULL},
     {"self_attn.sinks", "attn_sinks.weight", HF_SAME, NULL},
-    {"mlp.gate_proj.weight", "ffn_gate.weight", HF_SAME, NULL},
-    {"mlp.up_proj.weight", "ffn_up.weight", HF_SAME, NULL},
     {"mlp.gate_up_proj.weight", "ffn_up.weight", HF_SAME, NULL},
-    {"mlp.down_proj.weight", "ffn_down.weight", HF_SAME, NULL},
     {"mlp.gate_proj.bias", "ffn_gate.bias", HF_SAME, NULL},
     {"mlp.up_proj.bias", "ffn_up.bias", HF_SAME, NULL},
     {"mlp.down_proj.bias", "ffn_down.bias", HF_SAME, NULL},
@@ -632,15 +636,9 @@ static const struct hf_names DECODER_NAMES = {.layer = "layers.",
                                               .n_of_model = COUNT(DECODER_MODEL)};
 /* As Llama's, but for the names of the norms: those of its makers' code, before they turned to Llama's. */
 static const struct hf_name YI_LAYER[] = {
+    DECODER_PRODUCTS,
     {"ln1.weight", "attn_norm.weight", HF_SAME, NULL},
     {"ln2.weight", "ffn_norm.weight", HF_SAME, NULL},
-    {"self_attn.q_proj.weight", "attn_q.weight", HF_SAME, NULL},
-    {"self_attn.k_proj.weight", "attn_k.weight", HF_SAME, NULL},
-    {"self_attn.v_proj.weight", "attn_v.weight", HF_SAME, NULL},
-    {"self_attn.o_proj.weight", "attn_output.weight", HF_SAME, NULL},
-    {"mlp.gate_proj.weight", "ffn_gate.weight", HF_SAME, NULL},
-    {"mlp.up_proj.weight", "ffn_up.weight", HF_SAME, NULL},
-    {"mlp.down_proj.weight", "ffn_down.weight", HF_SAME, NULL},
 };
 static const struct hf_names YI_NAMES = {.layer = "layers.",
                                          .of_layer = YI_LAYER,
