@@ -75,6 +75,8 @@ struct backend_rope {
                                                      [head_dim], or */
     bool norm_rows;                               /* of all heads together [n_heads * head_dim] */
     float norm_eps;
+    float temperature;       /* queries at position p are multiplied by 1 + temperature * log(1 + */
+    size_t temperature_step; /* floor(p / temperature_step)); temperature 0: they are not */
 };
 
 enum backend_activation {

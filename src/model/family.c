@@ -234,6 +234,10 @@ static const struct key_rule STANDARD_KEYS[] = {
     }
 
 static const struct key_rule EXPERTS_KEYS[] = {EXPERT_KEYS};
+static const struct key_rule MISTRAL3_KEYS[] = {EXPERT_KEYS,
+                                                {"attention.temperature_scale", KEY_READ},
+                                                {"attention.temperature_length", KEY_READ},
+                                                {"rope.scaling.yarn_log_multiplier", KEY_READ}};
 static const struct key_rule SHARED_KEYS[] = {EXPERT_KEYS, {"expert_shared_feed_forward_length", KEY_READ}};
 static const struct key_rule GEMMA_KEYS[] = {{"rope.freq_base_swa", KEY_READ},
                                              {"attn_logit_softcapping", KEY_READ},
@@ -279,6 +283,12 @@ static const struct model_family FAMILIES[] = {
      KEYS(EXPERTS_KEYS),
      .rope_interleaved = true,
      .normalise_experts = true},
+    {.name = "mistral3",
+     TENSORS(LLAMA_TENSORS),
+     KEYS(MISTRAL3_KEYS),
+     .rope_interleaved = true,
+     .normalise_experts = true,
+     .temperature = true},
     {.name = "qwen2", TENSORS(LLAMA_TENSORS)},
     {.name = "qwen2moe", TENSORS(QWEN2MOE_TENSORS), KEYS(SHARED_KEYS)},
     {.name = "qwen3", TENSORS(QWEN3_TENSORS)},

@@ -160,6 +160,7 @@ struct model_family {
     enum backend_gating gating;
     bool normalise_experts;
     bool sigmoid_experts; /* a file may say that experts are weighed so */
+    bool temperature;     /* a file may say that queries of later positions are multiplied */
     bool latent;          /* multi-head latent attention, see model_latent */
     float latent_norm_eps;
 };

@@ -129,7 +129,9 @@ static void project(struct pass *p, size_t layer) {
                                 .q_norm = w[W_ATTN_Q_NORM].vector,
                                 .k_norm = w[W_ATTN_K_NORM].vector,
                                 .norm_rows = s->qk_norm_rows,
-                                .norm_eps = latent ? s->latent.norm_eps : s->norm_eps};
+                                .norm_eps = latent ? s->latent.norm_eps : s->norm_eps,
+                                .temperature = s->attn_temperature,
+                                .temperature_step = s->temperature_step};
     p->ops->rope_kv_write(m->b, panels[PANEL_Q], panels[PANEL_K], latent ? NULL : panels[PANEL_V], &rope, &a,
                           p->kv, p->batch, p->first_row, p->n_rows);
     if (latent) heads_product(p, PANEL_Q_LATENT, &w[W_ATTN_K_B], PANEL_Q, rope.q_dim);

@@ -268,6 +268,8 @@ static int identify(struct loader *l) {
                s->post_norms, s->qk_norm_rows, (int)s->activation);
     buf_printf(id, "experts %zu %zu %zu %zu %d %d %a;", e->n, e->n_used, e->ff, e->shared_ff, (int)e->gating,
                e->normalise, e->scale);
+    if (s->attn_temperature != 0.0f)
+        buf_printf(id, "temperature %a %zu;", s->attn_temperature, s->temperature_step);
     if (e->n_groups) buf_printf(id, "groups %zu %zu %zu;", e->n_groups, e->n_groups_used, e->group_best);
     if (s->latent.rank)
         buf_printf(id, "latent %zu %zu %zu %zu %zu %a;", s->latent.rank, s->latent.q_rank, s->latent.key,

@@ -90,6 +90,8 @@ struct model_spec {
     float attn_scale;                               /* usually 1 / sqrt(head_dim) */
     float embed_scale, logit_scale, residual_scale; /* 1 when unused */
     float attn_soft_cap, final_soft_cap;            /* 0 when unused */
+    float attn_temperature;                         /* queries of later positions grow, see backend_rope; */
+    size_t temperature_step;                        /* 0 when unused (Ministral 3, as Llama 4 before it) */
     bool tied_output, post_norms;
     bool headless;     /* a decoder whose matrix for logits is not there: it makes vectors only */
     bool qk_norm_rows; /* norms of queries and keys run over all heads of a row */

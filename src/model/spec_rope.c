@@ -32,13 +32,30 @@ static void read_yarn_scores(struct spec_reader *r, struct model_spec *s, struct
     if (all != 0.0) rope->attn_factor = 1.0 / yarn_mscale(rope->factor, 1.0);
 }
 
+/* Ministral 3's: GGUF has mscale_all_dim itself, beside an mscale of 1. */
+static void read_yarn_factor(struct spec_reader *r, struct model_rope *rope) {
+    double all = spec_float_or(r, "rope.scaling.yarn_log_multiplier", 0.0, 10.0, 0.0);
+    if (all != 0.0) rope->attn_factor = 1.0 / yarn_mscale(rope->factor, all);
+}
+
+/* Its queries grow with each step, which is the original context where nothing else is said. */
+static void read_temperature(struct spec_reader *r, struct model_spec *s) {
+    const char *key = "attention.temperature_length";
+    size_t preset = s->ropes[0].original_context;
+    s->attn_temperature = (float)spec_float_or(r, "attention.temperature_scale", 0.0, 10.0, 0.0);
+    if (s->attn_temperature == 0.0f) return;
+    s->temperature_step =
+        preset ? spec_size_or(r, key, 1, SPEC_MAX_CONTEXT, preset) : spec_size(r, key, 1, SPEC_MAX_CONTEXT);
+}
+
 static void read_yarn(struct spec_reader *r, struct model_spec *s, struct model_rope *rope) {
     rope->scaling = ROPE_YARN;
     rope->fractional = !spec_bool_or(r, "rope.scaling.yarn_truncate", !r->family->yarn_fractional);
     rope->original_context = spec_size(r, "rope.scaling.original_context_length", 1, SPEC_MAX_CONTEXT);
     rope->attn_factor = 1.0;
     if (r->family->latent) read_yarn_scores(r, s, rope);
-    rope->attn_factor = spec_float_or(r, "rope.scaling.attn_factor", 1e-3, 1e3, rope->attn_factor);
+    if (r->family->temperature) read_yarn_factor(r, rope);
+    rope->attn_factor *= spec_float_or(r, "rope.scaling.attn_factor", 1e-3, 1e3, 1.0);
     rope->attn_factor = spec_float_or(r, "rope.scaling.yarn_attn_factor", 1e-3, 1e3, rope->attn_factor);
     rope->ext_factor = spec_float_or(r, "rope.scaling.yarn_ext_factor", 0.0, 1.0, 1.0);
     rope->beta_fast = spec_float_or(r, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32.0);
@@ -104,6 +121,7 @@ void spec_read_ropes(struct spec_reader *r, struct model_spec *s) {
     rope->base = spec_float_or(r, "rope.freq_base", 1.0, 1e15, 10000.0);
     read_scaling(r, s, rope);
     read_factors(r, s, rope);
+    if (r->family->temperature) read_temperature(r, s);
     if (!r->family->window_rope_plain) return;
     s->n_ropes = 2;
     double preset = r->family->window_rope_base ? r->family->window_rope_base : rope->base;

@@ -166,11 +166,15 @@ static const char *architecture_of(struct hf_reader *r) {
     return name;
 }
 
+static const char *text_type_of(const struct hf_reader *r) {
+    return json_string_value(hf_get(hf_get(r->top, "text_config"), "model_type"));
+}
+
 static void find_family(struct hf_reader *r) {
     const char *name = architecture_of(r), *type = json_string_value(hf_get(r->top, "model_type"));
     if (!r->rc && !name && !type) hf_fail(r, QUIRE_EFORMAT, "architectures is missing");
     if (r->rc) return;
-    r->family = hf_family(name, type);
+    r->family = hf_family(name, type, text_type_of(r));
     r->bare = r->family && name && r->family->trunk && !strcmp(name, r->family->trunk);
     if (r->family) return;
     char known[HF_NAMES_BYTES];
@@ -236,11 +240,13 @@ static void rename_keys(struct hf_reader *r) {
 
 /* Of a model that does more than write: what it writes with. */
 static void find_text(struct hf_reader *r) {
-    const char *known = r->family->text_config;
+    char known[64];
     r->config = hf_get(r->top, "text_config");
     if (!json_is_object(r->config)) hf_fail(r, QUIRE_EFORMAT, "text_config must be an object");
     const json_t *type = hf_get(r->config, "model_type");
-    if (!r->rc && type && (!json_is_string(type) || strcmp(json_string_value(type), known)))
+    const char *name = text_type_of(r);
+    hf_text_types(r->family, known, sizeof known);
+    if (!r->rc && type && (!name || strcmp(name, r->family->text_config)))
         unsupported(r, "text_config.model_type", type, known);
 }
 

@@ -172,6 +172,12 @@ static const struct hf_key MISTRAL_KEYS[] = {WINDOW_KEY(4096),
 static const struct hf_key MINISTRAL_KEYS[] = {LAYER_KEYS(4096),
                                                {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 8},
                                                {"max_position_embeddings", HF_OWN, "context_length", 32768}};
+static const struct hf_key MINISTRAL3_KEYS[] = {
+    WINDOW_KEY(0),
+    {"head_dim", HF_SIZE, "attention.key_length", 128},
+    {"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 8},
+    {"rms_norm_eps", HF_REAL, "attention.layer_norm_rms_epsilon", 1e-5},
+    {"max_position_embeddings", HF_OWN, "context_length", 262144}};
 static const struct hf_key YI_KEYS[] = {{"num_key_value_heads", HF_SIZE, "attention.head_count_kv", 4},
                                         {"max_position_embeddings", HF_OWN, "context_length", 4096},
                                         {"rope_theta", HF_OWN, "rope.freq_base", 5e6}};
@@ -389,6 +395,10 @@ static const struct hf_family FAMILIES[] = {
      .windows = WINDOWS_ALL},
     {FAMILY("Mistral3ForConditionalGeneration", NULL, "mistral3", "llama"), KEYS(MISTRAL_KEYS),
      .windows = WINDOWS_ALL, .text_config = "mistral"},
+    {FAMILY("Mistral3ForConditionalGeneration", NULL, "mistral3", "mistral3"), KEYS(MINISTRAL3_KEYS),
+     .windows = WINDOWS_ALL, .temperature = true, .text_config = "ministral3"},
+    {FAMILY("Ministral3ForCausalLM", "Ministral3Model", "ministral3", "mistral3"), KEYS(MINISTRAL3_KEYS),
+     .windows = WINDOWS_ALL, .temperature = true},
     {FAMILY("MinistralForCausalLM", "MinistralModel", "ministral", "llama"), KEYS(MINISTRAL_KEYS),
      .windows = WINDOWS_ALL},
     {FAMILY("MixtralForCausalLM", "MixtralModel", "mixtral", "llama"), KEYS(MIXTRAL_KEYS),
@@ -454,12 +464,23 @@ static bool is_architecture(const struct hf_family *f, const char *name) {
     return !strcmp(f->architecture, name) || (f->trunk && !strcmp(f->trunk, name));
 }
 
-const struct hf_family *hf_family(const char *architecture, const char *model_type) {
+const struct hf_family *hf_family(const char *architecture, const char *model_type, const char *text_type) {
+    const struct hf_family *first = NULL;
     for (size_t i = 0; i < COUNT(FAMILIES); i++) {
         const struct hf_family *f = &FAMILIES[i];
-        if (architecture ? is_architecture(f, architecture) : !strcmp(f->model_type, model_type)) return f;
+        if (!(architecture ? is_architecture(f, architecture) : !strcmp(f->model_type, model_type))) continue;
+        if (!f->text_config || !text_type || !strcmp(f->text_config, text_type)) return f;
+        if (!first) first = f;
     }
-    return NULL;
+    return first;
+}
+
+void hf_text_types(const struct hf_family *family, char *out, size_t size) {
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < COUNT(FAMILIES) && n < size; i++)
+        if (!strcmp(FAMILIES[i].architecture, family->architecture))
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? ", " : "", FAMILIES[i].text_config);
 }
 
 /* What an architecture's name has in front of "ForCausalLM", "Model", ... */

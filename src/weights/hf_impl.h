@@ -61,18 +61,23 @@ struct hf_family {
     bool scaled_length;       /* max_position_embeddings is the length after scaling, whatever scales it */
     bool no_rope_layers;      /* of each four layers the last does not rotate */
     const char *text_config;  /* keys are in text_config, whose model_type this is, and what is not of the
-                                 text model is left out; or NULL */
+                                 text model is left out; or NULL. There is a row for each model_type */
     bool turned_experts;      /* experts without quantization are stored with rows and columns swapped */
     bool latent;              /* multi-head latent attention, as DeepSeek has it */
     bool sigmoid_router;      /* experts are weighed by sigmoid */
     bool encoder;             /* BERT's: positions in a table, norms after blocks, no output matrix */
+    bool temperature;         /* queries of later positions are multiplied */
     bool rotates;             /* an encoder with rotary embeddings instead of the table */
     bool numbered_positions;  /* a text's first position has the number behind pad_token_id */
     const char *head[2];      /* of cross-encoders: what names of its two layers begin with */
     bool relu_head;           /* with ReLU between them; else tanh */
 };
 
-const struct hf_family *hf_family(const char *architecture, const char *model_type);
+/* By architecture, or by model_type where that is NULL. text_type: the model_type of text_config, or NULL; of
+ * several rows of an architecture the first is returned where none has it. */
+const struct hf_family *hf_family(const char *architecture, const char *model_type, const char *text_type);
+/* "a, b": what text_config may be for the family's architecture. */
+void hf_text_types(const struct hf_family *family, char *out, size_t size);
 void hf_family_names(char *out, size_t size); /* "Llama, ...", for messages */
 #define HF_NAMES_BYTES 448
 const struct hf_key *hf_key(const struct hf_family *family, const char *name); /* NULL: unknown */

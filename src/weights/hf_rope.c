@@ -31,11 +31,13 @@ static void check_params(struct hf_reader *r, const json_t *params) {
                                         "mscale_all_dim",   "truncate",
                                         "long_factor",      "short_factor",
                                         "low_freq_factor",  "high_freq_factor"};
+    static const char *const of_temperature[] = {"llama_4_scaling_beta", "max_position_embeddings"};
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)params, key, v) {
         bool found = json_is_null(v);
         for (size_t i = 0; i < sizeof known / sizeof *known; i++) found |= is(known[i], key);
+        for (size_t i = 0; r->family->temperature && i < 2; i++) found |= is(of_temperature[i], key);
         found |= json_is_object(v) && (is(key, "full_attention") || is(key, "sliding_attention"));
         if (!found)
             hf_fail(r, QUIRE_EUNSUPPORTED,
@@ -109,7 +111,8 @@ static double mscale(double factor, double m) {
     return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
 }
 
-/* GGUF's factor of attention comes on top of the one that YaRN has by itself. */
+/* GGUF's factor of attention comes on top of the one that YaRN has by itself; mscale_all_dim takes that away
+ * from latent attention. */
 static void read_yarn(struct hf_reader *r, struct rope *rope) {
     const json_t *p = rope->params;
     bool given = hf_get(p, "attention_factor") != NULL;
@@ -123,13 +126,29 @@ static void read_yarn(struct hf_reader *r, struct rope *rope) {
     char full[NAME_BYTES];
     put_scaling(r, rope, "yarn");
     if (r->family->latent) hf_put_f64(r, "rope.scaling.yarn_log_multiplier", "mscale_all_dim", 0.1 * all);
-    hf_put_f64(r, "rope.scaling.attn_factor", full_name(r, "attention_factor", full),
-               attention / mscale(rope->factor, 1));
+    double own = r->family->latent && all != 0 ? 1 : mscale(rope->factor, 1);
+    hf_put_f64(r, "rope.scaling.attn_factor", full_name(r, "attention_factor", full), attention / own);
     hf_put_f64(r, "rope.scaling.yarn_beta_fast", full_name(r, "beta_fast", full),
                positive(r, p, "beta_fast", 32));
     hf_put_f64(r, "rope.scaling.yarn_beta_slow", full_name(r, "beta_slow", full),
                positive(r, p, "beta_slow", 1));
     hf_put_bool(r, "rope.scaling.yarn_truncate", "truncate", hf_flag(r, p, "truncate", true));
+}
+
+/* Of queries, which grow with each original_max_position_embeddings positions. */
+static void read_temperature(struct hf_reader *r, const struct rope *rope) {
+    static const char name[] = "llama_4_scaling_beta";
+    const json_t *v = hf_get(rope->params, name);
+    double beta = hf_real(r, rope->params, name, 0);
+    char full[NAME_BYTES];
+    full_name(r, name, full);
+    if (!v)
+        hf_fail(r, QUIRE_EFORMAT, "%s is missing", full);
+    else if (!r->rc && !(beta >= 0 && beta <= 10))
+        hf_fail_value(r, QUIRE_EFORMAT, full, v, "must be a number from 0 to 10");
+    else if (!is(rope->type, "yarn"))
+        hf_fail(r, QUIRE_EUNSUPPORTED, "%s: only supported with rope_type yarn", full);
+    if (!r->rc) hf_put_f64(r, "attention.temperature_scale", full, beta);
 }
 
 /* Divisors: none for pairs that turn often, the factor for those that turn less than low times within the
@@ -275,5 +294,6 @@ void hf_read_rope(struct hf_reader *r) {
     hf_put_bool(r, "rope.interleaved", "rope_interleave", pairs); /* else heads' halves */
     if (local || r->family->own_window_rope) read_local(r, local, &rope);
     read_scaling(r, &rope);
+    if (r->family->temperature) read_temperature(r, &rope);
     put_length(r, &rope);
 }

@@ -105,7 +105,7 @@ def experts(f, i, p, out):
 
 def state_of(f):
     gemma = f.arch.startswith("gemma")
-    permuted = f.arch in ("llama", "granite", "granitemoe", "smollm3")
+    permuted = f.arch in ("llama", "mistral3", "granite", "granitemoe", "smollm3")
     norms = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
     if gemma and f.arch != "gemma":
         norms = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
@@ -144,7 +144,8 @@ def state_of(f):
     return out
 
 
-MODELS = {"llama": T.MixtralForCausalLM, "gemma": T.GemmaForCausalLM, "qwen2": T.Qwen2ForCausalLM, "qwen3": T.Qwen3ForCausalLM,
+MODELS = {"llama": T.MixtralForCausalLM, "mistral3": T.Ministral3ForCausalLM, "gemma": T.GemmaForCausalLM,
+          "qwen2": T.Qwen2ForCausalLM, "qwen3": T.Qwen3ForCausalLM,
           "gemma2": T.Gemma2ForCausalLM, "gemma3": T.Gemma3ForCausalLM, "phi3": T.Phi3ForCausalLM,
           "qwen2moe": T.Qwen2MoeForCausalLM, "qwen3moe": T.Qwen3MoeForCausalLM, "gpt-oss": T.GptOssForCausalLM,
           "olmo2": T.Olmo2ForCausalLM, "olmo3": T.Olmo3ForCausalLM, "granite": T.GraniteForCausalLM,
@@ -198,6 +199,9 @@ def config_of(f, kind):
         c["partial_rotary_factor"] = f("rope.dimension_count") / f("attention.key_length")
     elif kind == "gpt-oss":
         rope["truncate"] = False
+    elif kind == "mistral3":
+        rope |= {"mscale": 1.0, "mscale_all_dim": f("rope.scaling.yarn_log_multiplier"),
+                 "llama_4_scaling_beta": f("attention.temperature_scale")}
     elif kind in ("granite", "granitemoe"):
         c |= {"attention_multiplier": f("attention.scale"), "embedding_multiplier": f("embedding_scale"),
               "residual_multiplier": f("residual_scale"), "logits_scaling": f("logit_scale")}

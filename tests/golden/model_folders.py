@@ -142,6 +142,8 @@ YARN16 = dict(factor=16.0, original_max_position_embeddings=64)
 DEEPSEEK3 = dict(**LATENT, q_lora_rank=48, n_group=4, topk_group=2, n_shared_experts=1, routed_scaling_factor=2.5,
                  num_nextn_predict_layers=0)
 
+MINISTRAL3 = rope("yarn", factor=16.0, original_max_position_embeddings=64, mscale=1.0, mscale_all_dim=1.0,
+                  llama_4_scaling_beta=0.1)
 GPT_OSS = dict(sliding_window=40, **MOE, **rope("yarn", factor=4.0, original_max_position_embeddings=128, truncate=False))
 
 # variant: (class, configuration, other options)
@@ -156,6 +158,8 @@ VARIANTS = {
     "llama-dtypes": ("Llama", {}, dict(dtypes=["BF16", "F16", "F8_E4M3", "F32"])),
     "mistral": ("Mistral", dict(sliding_window=100), {}),
     "mistral3": ("Mistral", dict(sliding_window=None), dict(wrapped="Mistral3")),
+    "ministral3": ("Ministral3", MINISTRAL3, {}),
+    "ministral3-wrapped": ("Ministral3", dict(sliding_window=100, **MINISTRAL3), dict(wrapped="Mistral3")),
     "yi": ("Llama", {}, dict(yi=True)),
     "mixtral": ("Mixtral", MOE, dict(old=True)),
     "qwen2": ("Qwen2", {}, dict(old=True)),

@@ -27,7 +27,7 @@ struct shape {
     unsigned kv_rank, q_rank, key, value; /* of latent attention; key without what is rotated */
     bool apart;                           /* keys' and values' matrices are two tensors */
     unsigned n_dense, shared_count, groups, groups_used, gating; /* of its experts */
-    float weights_scale, yarn_log;
+    float weights_scale, yarn_log, temperature;
 };
 
 #define DEEPSEEK_SIZES                                                                                       \
@@ -35,6 +35,14 @@ struct shape {
 #define DEEPSEEK_YARN(log) .rope_scaling = "yarn", .rope_factor = 32, .rope_original = 64, .yarn_log = (log)
 
 static const struct shape SHAPES[] = {
+    {.variant = "mistral3",
+     .arch = "mistral3",
+     .head_dim = 24,
+     .rope_scaling = "yarn",
+     .rope_factor = 8,
+     .rope_original = 16,
+     .yarn_log = 1,
+     .temperature = 0.3f},
     {.variant = "qwen2", .arch = "qwen2", .head_dim = 24, .qkv_bias = true, .rope_base = 1e6f},
     {.variant = "qwen3", .arch = "qwen3", .qk_norm = true, .rope_base = 1e6f, .tied = true},
     {.variant = "gemma", .arch = "gemma", .tied = true},
@@ -242,6 +250,8 @@ static void add_scaling(struct gguf_build *b, const struct shape *s) {
     if (s->rope_scaling) gguf_kv_str(b, key_of(s, "rope.scaling.type", key), s->rope_scaling);
     put_f32(b, s, "rope.scaling.factor", s->rope_factor);
     put_u32(b, s, "rope.scaling.original_context_length", s->rope_original);
+    put_f32(b, s, "rope.scaling.yarn_log_multiplier", s->yarn_log);
+    put_f32(b, s, "attention.temperature_scale", s->temperature);
     if (s->divisors)
         put_f32(b, s, "rope.scaling.attn_factor",
                 (float)sqrt(1 + log((double)CONTEXT / s->rope_original) / log(s->rope_original)));
@@ -264,7 +274,6 @@ static void add_latent(struct gguf_build *b, const struct shape *s) {
     put_u32(b, s, "expert_group_count", s->groups);
     put_u32(b, s, "expert_group_used_count", s->groups_used);
     put_f32(b, s, "expert_weights_scale", s->weights_scale);
-    put_f32(b, s, "rope.scaling.yarn_log_multiplier", s->yarn_log);
     if (s->gating == 2) {
         char key[96];
         gguf_kv_bool(b, key_of(s, "expert_weights_norm", key), true);

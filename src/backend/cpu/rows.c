@@ -143,6 +143,12 @@ static void rotate_heads(const struct rows_job *j, float *x, size_t n_heads, siz
     }
 }
 
+/* 1 for the first positions. */
+static float temperature_at(const struct backend_rope *r, size_t position) {
+    if (r->temperature == 0.0f) return 1.0f;
+    return (float)(1.0 + (double)r->temperature * log1p((double)(position / r->temperature_step)));
+}
+
 static void rope_row(const struct rows_job *j, size_t i, size_t thread) {
     const struct rope_more *r = j->more;
     const struct backend_attention *a = r->a;
@@ -151,7 +157,9 @@ static void rope_row(const struct rows_job *j, size_t i, size_t thread) {
     const float *cos_sin = r->rope->table ? cpu_f32(r->rope->table) + position * r->rope->n_rot : NULL;
     size_t q_dim = r->rope->q_dim ? r->rope->q_dim : a->head_dim, kv_row = a->n_kv_heads * a->head_dim;
     float *q = r->q + i * a->n_heads * q_dim, *k = r->k + i * kv_row;
+    float temperature = temperature_at(r->rope, position);
     rotate_heads(j, q, a->n_heads, q_dim, r->rope->q_norm, cos_sin);
+    if (temperature != 1.0f) j->c->kern->scale(q, temperature, a->n_heads * q_dim);
     rotate_heads(j, k, a->n_kv_heads, a->head_dim, r->rope->k_norm, cos_sin);
 
     size_t block_tokens = kv->layout.block_tokens, slot = position % block_tokens;

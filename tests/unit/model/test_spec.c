@@ -372,6 +372,36 @@ static void read_changed(const char *variant, const char *key, uint32_t v, int c
     free(data);
 }
 
+/* The text model of one that also sees, and a file of the same family. */
+static void queries_that_grow(void **state) {
+    static const char config[] =
+        "{\"architectures\":[\"Mistral3ForConditionalGeneration\"],\"model_type\":\"mistral3\",\"text_"
+        "config\":"
+        "{\"model_type\":\"ministral3\",\"head_dim\":128,\"hidden_size\":3072,\"intermediate_size\":9216,"
+        "\"max_position_embeddings\":262144,\"num_attention_heads\":32,\"num_hidden_layers\":26,"
+        "\"num_key_value_heads\":8,\"rope_parameters\":{\"beta_fast\":32,\"beta_slow\":1,\"factor\":16,"
+        "\"llama_4_scaling_beta\":0.1,\"mscale\":1,\"mscale_all_dim\":1,"
+        "\"original_max_position_embeddings\":16384,\"rope_theta\":1000000,\"rope_type\":\"yarn\"},"
+        "\"sliding_window\":null,\"vocab_size\":131072}}";
+    struct weights *w;
+    struct error err = {0};
+    struct model_spec s;
+    if (hf_open_config(config, strlen(config), &w, &err)) fail_msg("%s", err.text);
+    if (model_spec_describe(w, &s, &err)) fail_msg("%s", err.text);
+    assert_true(!strcmp(s.family, "mistral3") && s.context_len == 262144 && s.n_kv_groups == 1);
+    assert_true(s.attn_temperature == 0.1f && s.temperature_step == 16384);
+    assert_true(fabs(s.ropes[0].attn_factor * (0.1 * log(16.0) + 1.0) - 1.0) < 1e-12);
+    weights_close(w);
+
+    s = read_family("mistral3");
+    assert_true(s.attn_temperature == 0.3f && s.temperature_step == 16);
+    assert_true(fabs(s.ropes[0].attn_factor * (0.1 * log(8.0) + 1.0) - 1.0) < 1e-6);
+    uint32_t huge;
+    memcpy(&huge, &(float){1e9f}, sizeof huge);
+    read_changed("mistral3", "mistral3.attention.temperature_scale", huge, QUIRE_EFORMAT,
+                 "mistral3.attention.temperature_scale = 1e+09: allowed are 0 to 10");
+}
+
 static void wrong_latents(void **state) {
     read_changed("deepseek3", "deepseek2.attention.kv_lora_rank", 60, QUIRE_EFORMAT, "a multiple of 8");
     read_changed("deepseek3", "deepseek2.attention.kv_lora_rank", 1016, QUIRE_EFORMAT, "at most 1024");
@@ -551,12 +581,19 @@ static void encoders(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encoders),       cmocka_unit_test(sizes_and_defaults),
-        cmocka_unit_test(missing_parts),  cmocka_unit_test(wrong_values),
-        cmocka_unit_test(windows),        cmocka_unit_test(layers_of_two_kinds),
-        cmocka_unit_test(wrong_families), cmocka_unit_test(latent_attention),
-        cmocka_unit_test(wrong_latents),  cmocka_unit_test(the_published_deepseek3),
-        cmocka_unit_test(angles),         cmocka_unit_test(yarn_angles),
+        cmocka_unit_test(encoders),
+        cmocka_unit_test(sizes_and_defaults),
+        cmocka_unit_test(missing_parts),
+        cmocka_unit_test(wrong_values),
+        cmocka_unit_test(windows),
+        cmocka_unit_test(layers_of_two_kinds),
+        cmocka_unit_test(wrong_families),
+        cmocka_unit_test(latent_attention),
+        cmocka_unit_test(queries_that_grow),
+        cmocka_unit_test(wrong_latents),
+        cmocka_unit_test(the_published_deepseek3),
+        cmocka_unit_test(angles),
+        cmocka_unit_test(yarn_angles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
