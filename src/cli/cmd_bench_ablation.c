@@ -290,8 +290,8 @@ static void describe_machine(const struct ablation_options *o, char *text, size_
     cpu_name(name);
     if (getloadavg(load, 1) < 1) load[0] = NAN;
     size_t threads = o->engine.threads ? (size_t)o->engine.threads : cores_available();
-    snprintf(text, cap, "%s, %s, %zu threads, %s; load average %.1f at the start", name,
-             kern ? kern->name : "?", threads, o->engine.dtype, load[0]);
+    snprintf(text, cap, "%s, %s, %zu thread%s, %s; load average %.1f at the start", name,
+             kern ? kern->name : "?", threads, threads == 1 ? "" : "s", o->engine.dtype, load[0]);
 }
 
 static void take_notes(const struct ablation_options *o, const struct ablation_servers *s,

@@ -113,8 +113,8 @@ static void print_machine(const struct engine_run *r) {
     const struct quire_info *i = quire_info(r->engine);
     char name[64];
     cpu_name(name);
-    fprintf(r->out, "%s: %s, %s, %zu threads, %s\n", r->model, name, i->cpu_path, i->n_threads,
-            i->dtype_name);
+    fprintf(r->out, "%s: %s, %s, %zu thread%s, %s\n", r->model, name, i->cpu_path, i->n_threads,
+            i->n_threads == 1 ? "" : "s", i->dtype_name);
     for (int l = 0; l < LIMITS; l++) {
         bool used = l == (int)r->costs.ops_limit || l == LIMIT_READ_94MB || l == LIMIT_READ_2GB;
         if (!used || !(r->limits[l].per_s > 0)) continue;

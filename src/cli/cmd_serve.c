@@ -151,8 +151,8 @@ static void print_plan(const struct quire_info *info) {
     for (size_t i = 0; i < QUIRE_MEMORY_ROWS; i++)
         fprintf(stderr, "%-12s %14llu  %s\n", info->memory[i].name, (unsigned long long)info->memory[i].bytes,
                 info->memory[i].detail);
-    fprintf(stderr, "\n%s, %s, %zu threads, %s, up to %zu tokens a sequence\n", info->family, info->cpu_path,
-            info->n_threads, info->dtype_name, info->max_model_len);
+    fprintf(stderr, "\n%s, %s, %zu thread%s, %s, up to %zu tokens a sequence\n", info->family, info->cpu_path,
+            info->n_threads, info->n_threads == 1 ? "" : "s", info->dtype_name, info->max_model_len);
     if (info->pooling == QUIRE_POOLING_RANK)
         fprintf(stderr, "scores of pairs of texts\n");
     else if (info->pooling)
@@ -173,8 +173,8 @@ static bool is_plain(const char *name) {
     return true;
 }
 
-/* A route of what the model was opened for, and the fields of a request to it: an answer of a few seconds, and one that a small
- * model gives too, which at temperature 1 may wander until its context ends. */
+/* A route of what the model was opened for, and the fields of a request to it: an answer of a few seconds,
+ * and one that a small model gives too, which at temperature 1 may wander until its context ends. */
 static const char *example_of(const struct loaded_model *m, const char **fields) {
     enum quire_pooling pooling = quire_info(m->engine)->pooling;
     *fields = "\"query\": \"Why is the sky blue?\", \"documents\": [\"Rayleigh scattering\", \"Bread\"]";

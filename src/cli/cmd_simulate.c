@@ -166,8 +166,8 @@ static int conclude(void *ctx, const struct plan *p, FILE *out, struct error *er
 }
 
 static void print_calibration(const struct calibration *c) {
-    printf("calibration: %s, %s, %s, %zu threads, %s\n", c->model, c->dtype, c->cpu_path, c->n_threads,
-           c->machine);
+    printf("calibration: %s, %s, %s, %zu thread%s, %s\n", c->model, c->dtype, c->cpu_path, c->n_threads,
+           c->n_threads == 1 ? "" : "s", c->machine);
     printf("  %-24s %8s %10s %10s %8s\n", "steps", "measured", "error P50", "error P95", "bias");
     for (int r = 0; r < STEP_REGIONS; r++) {
         const struct step_fit *f = &c->steps.fit[r];

@@ -210,8 +210,8 @@ static int check_calibration(const struct judge_state *s, const struct candidate
                        : (double)c->n_threads != base->v[KNOB_THREADS]              ? "number of threads"
                                                                                     : NULL;
     if (!what) return 0;
-    return error_set(err, QUIRE_EINVAL, "%s is of another %s: %.60s, %s, %zu threads", option, what, c->model,
-                     c->dtype, c->n_threads);
+    return error_set(err, QUIRE_EINVAL, "%s is of another %s: %.60s, %s, %zu thread%s", option, what,
+                     c->model, c->dtype, c->n_threads, c->n_threads == 1 ? "" : "s");
 }
 
 /* Measures for a fifth of a budget at most, and gives up after a third: a busy machine takes long for what

@@ -47,7 +47,7 @@ static void put_model(const struct forecast_ask *ask, const struct forecast *f, 
 static void put_machine(const struct forecast *f, struct buf *out) {
     const struct outlook *o = &f->o;
     buf_printf(out, "machine   %s, ", o->path);
-    if (o->n_threads) buf_printf(out, "%zu threads, ", o->n_threads);
+    if (o->n_threads) buf_printf(out, "%zu thread%s, ", o->n_threads, o->n_threads == 1 ? "" : "s");
     put_bytes(out, (double)o->available_bytes);
     buf_printf(out, " that %s has available\n", o->limited_by);
 }

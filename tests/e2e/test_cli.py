@@ -196,7 +196,7 @@ def test_zero_threads_is_all_cores(tiny_model):
     with Server(tiny_model, *KV, "--threads", "0") as server:
         assert f"{len(os.sched_getaffinity(0))} threads" in server.stderr()
     with Server(tiny_model, *KV, "--threads", "1") as server:
-        assert "1 threads" in server.stderr()
+        assert "1 thread," in server.stderr()
 
 
 def test_port_taken(tiny_model):
