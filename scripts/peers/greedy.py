@@ -153,7 +153,9 @@ class Llama(Server):
         return ended([step["id"] for step in reply["completion_probabilities"]], reply["stop_type"] == "eos", self.args)
 
     def logprobs(self, ids, tokens):
-        top = self.complete(ids, 1, n_probs=N_TOP, post_sampling_probs=False)["completion_probabilities"][0]["top_logprobs"]
+        # An answer that ends at once has no probabilities; they are taken before anything is left out of the choice.
+        reply = self.complete(ids, 1, n_probs=N_TOP, post_sampling_probs=False, ignore_eos=True)
+        top = reply["completion_probabilities"][0]["top_logprobs"]
         listed = {t["id"]: t["logprob"] for t in top}
         return [listed.get(token) for token in tokens]
 

@@ -35,27 +35,56 @@ static int encode(const struct serve *s, const struct request *r, const char *te
 
 /* ---- chat ---- */
 
-/* The last message's text, where continue_final_message goes on: the rendering is cut right behind it, as
- * transformers' apply_chat_template does. */
-static int cut_after_final(const struct request *r, struct chat_rendering *rendering, struct error *err) {
-    const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
-    const json_t *content = json_object_get(last, "content");
-    const char *text = json_string_value(content), *end = text + json_string_length(content);
-    const char *start = text;
-    while (start < end && strchr(" \t\r\n\v\f", *start) && *start) start++;
-    const char *stop = end;
-    while (stop > start && strchr(" \t\r\n\v\f", stop[-1]) && stop[-1]) stop--;
-    size_t n = (size_t)(stop - start);
-    struct buf *out = &rendering->text;
-    for (size_t at = out->len >= n ? out->len - n + 1 : 0; n && at-- > 0;) {
-        if (memcmp(out->data + at, start, n)) continue;
-        size_t tail = (size_t)(end - stop);
-        bool kept = out->len - at - n >= tail && !memcmp(out->data + at + n, stop, tail);
-        out->len = at + n + (kept ? tail : 0);
-        return 0;
-    }
-    return error_param(err, QUIRE_EINVAL, "continue_final_message",
-                       "the final message is empty or does not appear in the rendered chat template");
+/* continue_final_message: the last message is rendered with a mark behind its text, and the rendering cut at
+ * the mark, as transformers' apply_chat_template does. A template that strips the text strips the mark's
+ * blank: then what stands before the mark is stripped, too. */
+#define MARK     "QUIRE_GOES_ON_HERE "
+#define MARK_LEN (sizeof MARK - 2) /* without the blank */
+
+static const json_t *final_text(const struct request *r) {
+    return json_object_get(json_array_get(r->messages, json_array_size(r->messages) - 1), "content");
+}
+
+static json_t *with_mark(const struct request *r) {
+    size_t last = json_array_size(r->messages) - 1;
+    struct buf text = BUF_INIT;
+    buf_append(&text, json_string_value(final_text(r)), json_string_length(final_text(r)));
+    buf_append(&text, MARK, MARK_LEN + 1);
+    json_t *content = buf_ok(&text) ? json_stringn_nocheck(text.data, text.len) : NULL;
+    json_t *message = json_copy(json_array_get(r->messages, last)), *messages = json_copy(r->messages);
+    bool done = content && message && messages && !json_object_set(message, "content", content) &&
+                !json_array_set(messages, last, message);
+    json_decref(content);
+    json_decref(message);
+    buf_free(&text);
+    if (done) return messages;
+    json_decref(messages);
+    return NULL;
+}
+
+static bool is_blank(char c) {
+    return c && strchr(" \t\r\n\v\f", c);
+}
+
+/* Whether the text, without what is blank around it, has been rendered. */
+static bool is_rendered(const struct buf *out, const json_t *content) {
+    const char *start = json_string_value(content), *end = start + json_string_length(content);
+    while (start < end && is_blank(*start)) start++;
+    while (end > start && is_blank(end[-1])) end--;
+    return start == end || memmem(out->data, out->len, start, (size_t)(end - start));
+}
+
+static int cut_at_mark(const struct request *r, struct buf *out, struct error *err) {
+    size_t at = out->len;
+    while (at-- > 0)
+        if (out->len - at >= MARK_LEN && !memcmp(out->data + at, MARK, MARK_LEN)) break;
+    if (at == SIZE_MAX || !is_rendered(out, final_text(r)))
+        return error_param(err, QUIRE_EINVAL, "continue_final_message",
+                           "the final message does not appear in the rendered chat template");
+    bool kept = out->len - at > MARK_LEN && out->data[at + MARK_LEN] == ' ';
+    while (!kept && at && is_blank(out->data[at - 1])) at--;
+    out->len = at;
+    return 0;
 }
 
 static json_t *template_variables(const struct request *r) {
@@ -79,8 +108,8 @@ static int build_chat(const struct serve *s, struct request *r, struct token_pro
             err, QUIRE_EUNSUPPORTED, "messages",
             "this model has no chat template; the operator can give one with --chat-template FILE");
     json_t *vars = template_variables(r);
-    if (!vars) return error_set(err, QUIRE_ENOMEM, "out of memory while rendering the chat template");
-    struct chat_template_input in = {.messages = r->messages,
+    json_t *messages = r->continue_final_message ? with_mark(r) : json_incref(r->messages);
+    struct chat_template_input in = {.messages = messages,
                                      .tools = r->tools,
                                      .documents = r->documents,
                                      .kwargs = vars,
@@ -89,14 +118,17 @@ static int build_chat(const struct serve *s, struct request *r, struct token_pro
                                      .eos_token = s->text.eos_token,
                                      .now_unix_s = clock_unix_s()};
     struct chat_rendering rendering;
-    int rc = chat_template_render(s->text.chat_template, &in, &rendering, err);
+    int rc = vars && messages
+                 ? chat_template_render(s->text.chat_template, &in, &rendering, err)
+                 : error_set(err, QUIRE_ENOMEM, "out of memory while rendering the chat template");
+    json_decref(messages);
     json_decref(vars);
     if (rc) {
         if (rc == QUIRE_ENOMEM) return rc;
         err->param = "messages";
         return err->code = QUIRE_EINVAL; /* the conversation does not suit the template */
     }
-    if (r->continue_final_message) rc = cut_after_final(r, &rendering, err);
+    if (r->continue_final_message) rc = cut_at_mark(r, &rendering.text, err);
     clip_content(&rendering);
     /* Templates write BOS themselves: more is added only where the request says so. */
     bool add = r->add_special_given && r->add_special_tokens;

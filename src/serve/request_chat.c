@@ -2,8 +2,9 @@
  * expect.
  *
  * After this each message is an object with a string `role`; `content` is a string (text parts are joined
- * without a separator) or absent; `tool_calls[].function.arguments` is an object when its string is a JSON
- * object (templates print it with tojson), else the string as it came. */
+ * without a separator) or absent; nothing is null; what the model thought is there under each of its names;
+ * `tool_calls[].function.arguments` is an object when its string is a JSON object (templates print it with
+ * tojson), else the string as it came. */
 #include "serve/request.h"
 
 #include "base/buf.h"
@@ -67,6 +68,29 @@ static int normalise_content(json_t *message, size_t index, struct error *err) {
     return json_object_set_new(message, "content", text) ? no_memory(err) : 0;
 }
 
+/* null is "not given", as clients send back what they were sent; templates take a key for a value. */
+static void drop_nulls(json_t *message) {
+    const char *key;
+    json_t *v;
+    void *next;
+    json_object_foreach_safe(message, next, key, v) {
+        if (json_is_null(v)) json_object_del(message, key);
+    }
+}
+
+/* What a model thought has three names. Templates read the first, GPT-OSS's the second; like transformers'
+ * apply_chat_template both are given, whichever came. */
+static int spread_reasoning(json_t *message, struct error *err) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    json_t *v = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !v; i++) v = json_object_get(message, names[i]);
+    if (!v) return 0;
+    bool thinking = json_object_get(message, names[1]) != NULL;
+    if (json_object_set(message, names[0], v) || (!thinking && json_object_set(message, names[1], v)))
+        return no_memory(err);
+    return 0;
+}
+
 static int normalise_tool_call(json_t *call, size_t index, size_t c, struct error *err) {
     json_t *function = json_object_get(call, "function"), *args = json_object_get(function, "arguments");
     if (!json_is_string(json_object_get(function, "name")))
@@ -107,6 +131,8 @@ static int normalise_message(json_t *message, size_t index, struct error *err) {
     if (!json_object_get(message, "content") && !calls)
         return error_param(err, QUIRE_EINVAL, "messages", "messages[%zu].content is missing", index);
     int rc = normalise_content(message, index, err);
+    drop_nulls(message);
+    if (!rc) rc = spread_reasoning(message, err);
     if (rc || !calls) return rc;
     if (!json_is_array(calls))
         return error_param(err, QUIRE_EINVAL, "messages", "messages[%zu].tool_calls must be an array, not %s",

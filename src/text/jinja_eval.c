@@ -96,9 +96,7 @@ NOINLINE static int eval_sum(struct jinja *j, struct jinja_env *env, const struc
         j->pos = sum->pos;
         bool plain = v.type == JINJA_STR && !v.s->markup;
         if (plain && !text.j && out->type == JINJA_STR && !out->s->markup && n_terms) {
-            jinja_sb_init(j, &text);
-            jinja_sb_reserve(&text, out->s->len + v.s->len); /* of strings that exist: no overflow */
-            jinja_sb_add_str(&text, out->s);
+            jinja_sb_from(j, &text, out->s, v.s->len);
         }
         if (plain && text.j) {
             jinja_sb_add_str(&text, v.s);
@@ -126,6 +124,8 @@ NOINLINE static int eval_compare(struct jinja *j, struct jinja_env *env, const s
     return 0;
 }
 
+#define CONCAT_ROOM 64 /* what follows the first string is not known yet */
+
 NOINLINE static int eval_concat(struct jinja *j, struct jinja_env *env, const struct jinja_node *n,
                                 struct jinja_value *out) {
     const struct jinja_str *s;
@@ -135,7 +135,10 @@ NOINLINE static int eval_concat(struct jinja *j, struct jinja_env *env, const st
         struct jinja_value v;
         JINJA_TRY(jinja_eval(j, env, n->list.items[i], &v));
         JINJA_TRY(jinja_to_str(j, v, &s));
-        jinja_sb_add_str(&b, s);
+        if (i)
+            jinja_sb_add_str(&b, s);
+        else
+            jinja_sb_from(j, &b, s, CONCAT_ROOM);
     }
     JINJA_TRY(jinja_sb_finish(&b, &s));
     *out = jinja_of_str(s);

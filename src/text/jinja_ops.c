@@ -363,9 +363,7 @@ static int add_strings(struct jinja *j, const struct jinja_str *a, const struct 
     if (!markup && !b->len) return *out = jinja_of_str(a), 0;
     struct jinja_sb sb;
     const struct jinja_str *s;
-    jinja_sb_init(j, &sb);
-    jinja_sb_reserve(&sb, a->len + b->len); /* of strings that exist: no overflow */
-    jinja_sb_add_str(&sb, a);
+    jinja_sb_from(j, &sb, a, b->len);
     jinja_sb_add_str(&sb, b);
     JINJA_TRY(jinja_sb_finish(&sb, &s));
     s = jinja_str_markup(j, s, markup);

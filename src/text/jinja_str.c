@@ -157,6 +157,7 @@ static bool sb_reserve(struct jinja_sb *b, size_t extra) {
     b->data = data;
     b->map = map;
     b->cap = cap;
+    b->room = NULL;
     return true;
 }
 
@@ -177,10 +178,6 @@ static bool sb_prepare(struct jinja_sb *b, size_t n, uint8_t prov) {
     }
     if (prov != JINJA_MIXED) memset(b->map + b->len, prov, n);
     return true;
-}
-
-void jinja_sb_reserve(struct jinja_sb *b, size_t extra) {
-    sb_reserve(b, extra);
 }
 
 void jinja_sb_add(struct jinja_sb *b, const char *data, size_t len, uint8_t prov) {
@@ -228,12 +225,39 @@ void jinja_sb_fill(struct jinja_sb *b, const struct jinja_str *what, size_t time
     }
 }
 
+void jinja_sb_from(struct jinja *j, struct jinja_sb *b, const struct jinja_str *s, size_t more) {
+    struct jinja_room *room = s->room;
+    if (room && s->len && room->used == s->len) {
+        *b = (struct jinja_sb){.j = j,
+                               .data = room->data,
+                               .len = s->len,
+                               .cap = room->cap,
+                               .map = (uint8_t *)s->map,
+                               .prov = s->prov,
+                               .room = room};
+        room->used = JINJA_ROOM_TAKEN;
+    } else {
+        jinja_sb_init(j, b);
+        if (sb_reserve(b, s->len + more)) jinja_sb_add_str(b, s); /* of strings that exist: no overflow */
+    }
+    b->counted = s->len;
+    b->n_chars = s->n_chars;
+}
+
 int jinja_sb_finish(struct jinja_sb *b, const struct jinja_str **out) {
     if (b->rc) return b->rc;
     struct jinja_str *s = jinja_alloc(b->j, sizeof *s);
-    if (!s) return QUIRE_ENOMEM;
-    jinja_str_init(s, b->data ? b->data : "", b->len, b->prov);
-    s->map = b->prov == JINJA_MIXED ? b->map : NULL;
+    struct jinja_room *room = b->room ? b->room : jinja_alloc(b->j, sizeof *room);
+    if (!s || !room) return QUIRE_ENOMEM;
+    const char *data = b->data ? b->data : "";
+    size_t n_chars = b->n_chars + jinja_utf8_chars(data + b->counted, b->len - b->counted);
+    *room = (struct jinja_room){.data = b->data, .cap = b->cap, .used = b->len};
+    *s = (struct jinja_str){.data = data,
+                            .len = b->len,
+                            .n_chars = n_chars,
+                            .map = b->prov == JINJA_MIXED ? b->map : NULL,
+                            .prov = b->prov,
+                            .room = room};
     *out = s;
     return 0;
 }

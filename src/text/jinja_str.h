@@ -12,13 +12,23 @@ struct jinja;
 
 enum jinja_prov { JINJA_BY_TEMPLATE = 0, JINJA_BY_CONTENT = 1, JINJA_MIXED = 2 };
 
+/* Memory of a built string, which longer strings that begin with it may share: the bytes behind a string's
+ * own are no part of it. */
+struct jinja_room {
+    char *data;
+    size_t cap;
+    size_t used; /* by the longest string so far; JINJA_ROOM_TAKEN while a builder goes on behind it */
+};
+#define JINJA_ROOM_TAKEN SIZE_MAX
+
 struct jinja_str {
-    const char *data;   /* not NUL-terminated; well-formed UTF-8; may contain NUL */
-    size_t len;         /* bytes */
-    size_t n_chars;     /* code points; equal to len when all is ASCII */
-    const uint8_t *map; /* JINJA_MIXED: [len], JINJA_BY_TEMPLATE or JINJA_BY_CONTENT; else NULL */
-    uint8_t prov;       /* enum jinja_prov */
-    bool markup;        /* made by `safe` or `escape`: + and % escape what is joined to it */
+    const char *data;        /* not NUL-terminated; well-formed UTF-8; may contain NUL */
+    size_t len;              /* bytes */
+    size_t n_chars;          /* code points; equal to len when all is ASCII */
+    const uint8_t *map;      /* JINJA_MIXED: [len], JINJA_BY_TEMPLATE or JINJA_BY_CONTENT; else NULL */
+    uint8_t prov;            /* enum jinja_prov */
+    bool markup;             /* made by `safe` or `escape`: + and % escape what is joined to it */
+    struct jinja_room *room; /* of a built string; else NULL */
 };
 
 size_t jinja_utf8_chars(const char *data, size_t len);
@@ -66,10 +76,15 @@ struct jinja_sb {
     uint8_t *map; /* NULL while all bytes so far are of one provenance */
     uint8_t prov; /* of all bytes, or JINJA_MIXED */
     int rc;
+    struct jinja_room *room; /* of `data`, if it was another string's */
+    size_t counted, n_chars; /* bytes whose characters are known, and how many these are */
 };
 
 void jinja_sb_init(struct jinja *j, struct jinja_sb *b);
-void jinja_sb_reserve(struct jinja_sb *b, size_t extra); /* room, where the length is known beforehand */
+/* Begins with a string, and room for `more` bytes. What makes a text longer bit by bit (ns.text = ns.text ~
+ * x) costs what it adds: the bytes of a string that was built are not copied while there is room behind them.
+ */
+void jinja_sb_from(struct jinja *j, struct jinja_sb *b, const struct jinja_str *s, size_t more);
 void jinja_sb_add(struct jinja_sb *b, const char *data, size_t len, uint8_t prov); /* prov: not JINJA_MIXED */
 void jinja_sb_add_str(struct jinja_sb *b, const struct jinja_str *s);
 void jinja_sb_add_sub(struct jinja_sb *b, const struct jinja_str *s, size_t start, size_t len);

@@ -417,8 +417,62 @@ def test_continue_final_message(smollm2, reader):
         {"messages": messages, "continue_final_message": True, "max_tokens": 4, "temperature": 0},
     )
     assert "Paris" in answer["choices"][0]["message"]["content"]
-    smollm2.refused(
-        "/v1/chat/completions",
-        {"messages": [{"role": "user", "content": "  "}], "continue_final_message": True},
-        param="continue_final_message",
+
+
+def rendered(server, messages, **more):
+    ids = server.ok("/tokenize", {"messages": messages, "add_generation_prompt": False, **more})["tokens"]
+    return server.ok("/detokenize", {"tokens": ids, "skip_special_tokens": False})["prompt"]
+
+
+@pytest.mark.parametrize("source", ["{{ m.content }}", "{{ m.content | trim }}", "{{ m.content | trim }}[{{ m.role }}]"])
+@pytest.mark.parametrize("text", ["", "  ", "Yes", " Yes \n", "user:", "<think>\nhm", "Yes:No", "\u00fcber \u2603"])
+def test_where_the_final_message_goes_on(tiny_model, tmp_path, source, text):
+    """As transformers cuts it: its rule, with a mark of its own, on what jinja2 renders."""
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for m in messages %}{{ m.role }}:" + source + ";{% endfor %}")
+    messages = [USER, {"role": "assistant", "content": text}]
+    tagged = [USER, {"role": "assistant", "content": text + "TAG "}]
+    whole = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(template.read_text()).render(messages=tagged)
+    at = whole.rindex("TAG")
+    expected = whole[:at] if whole[at:].startswith("TAG ") else whole[:at].rstrip()
+    with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--chat-template", template) as server:
+        assert rendered(server, messages, continue_final_message=True) == expected
+
+
+def test_a_final_message_that_is_not_rendered(tiny_model, tmp_path):
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for m in messages %}{{ m.role }}:{{ m.content | upper if m.role == 'user' }};{% endfor %}")
+    with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--chat-template", template) as server:
+        for role in "user", "assistant":
+            server.refused(
+                "/v1/chat/completions",
+                {"messages": [{"role": role, "content": "x y"}], "continue_final_message": True},
+                param="continue_final_message",
+                says="does not appear",
+            )
+
+
+# ---- what clients send back ----
+
+
+def test_nulls_and_names_of_reasoning(tiny_model, tmp_path):
+    template = tmp_path / "t.jinja"
+    template.write_text(
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ '|r=' ~ m.reasoning_content if m.reasoning_content is defined }}"
+        "{{ '|t=' ~ m.thinking if m.thinking is defined }}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}!"
+        "{{ c.function.name }}{% endfor %}{% endif %}{{ m | length }};{% endfor %}"
     )
+    sent_back = {"role": "assistant", "content": "A", "refusal": None, "tool_calls": None, "function_call": None, "audio": None}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    with Server(tiny_model, "--kv-cache-memory-bytes", "4Mi", "--chat-template", template) as server:
+        for message, expected in [
+            (sent_back, "A2"),
+            ({**sent_back, "content": None}, "2"),
+            ({**sent_back, "content": None, "tool_calls": [call]}, "!f3"),
+            ({**sent_back, "reasoning_content": None, "reasoning": None}, "A2"),
+            ({"role": "assistant", "content": "A", "reasoning_content": "R"}, "A|r=R|t=R4"),
+            ({"role": "assistant", "content": "A", "thinking": "T"}, "A|r=T|t=T4"),
+            ({"role": "assistant", "content": "A", "reasoning": "S", "thinking": None}, "A|r=S|t=S5"),
+            ({"role": "assistant", "content": "A", "reasoning_content": "R", "thinking": "T"}, "A|r=R|t=T4"),
+        ]:
+            assert rendered(server, [USER, message]) == f"user:{USER['content']}2;assistant:{expected};"

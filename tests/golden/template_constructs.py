@@ -172,6 +172,8 @@ tabs
 {% for tc in messages[2].tool_calls %}{{ tc.function.name }}({% for k, v in tc.function.arguments|items %}{{ k }}={{ v|tojson }}{{ ', ' if not loop.last }}{% endfor %}){% endfor %}
 {% set a = [1, 2] %}{% set a = a + [3] %}{{ a }}{% set d = {'a': 1} %}{% set d = dict(d, b=2) %}{{ d }}{{ d.items()|list }}
 {% set ns = namespace(out='') %}{% for m in messages %}{% set ns.out = ns.out ~ m.role[0] %}{% endfor %}{{ ns.out }}
+{% set a = s ~ u %}{% set b = a ~ '1' %}{% set c = a ~ '22' %}{% set d = b ~ s %}{% set e2 = b + 'z' %}{{ a }}|{{ b }}|{{ c }}|{{ d }}|{{ e2 }}|{{ b|length }}|{{ d|length }}|{{ a ~ (a ~ 'q') }}|{{ b + (b + u) + b }}|{{ b ~ b ~ (b ~ '!') }}|{{ a }}|{{ b }}
+{% set ns = namespace(out='', all='') %}{% for w in words * 9 %}{% set ns.all = ns.all + w + u %}{% set ns.out = ns.all ~ ns.out %}{% set ns.all = ns.all ~ loop.index ~ html %}{% endfor %}{{ ns.all }}|{{ ns.out|length }}|{{ ns.all|length }}|{{ ns.out[-40:] }}
 {{ (1, 2, 3) }}{{ (1) }}{{ () }}{{ 1, 2 }}{{ [1, 2,] }}{{ {'a': 1,} }}{{ {1: {2: 3}} }}
 {{ n }} {{n}} {{-n}} {{ n -}} {{ {'a': {'b': n}}.a.b }} {{ {'x': 1}['x'] }} {{ [[1, 2], [3]][0][1] }} {{ ('a')['upper']() }} {{ {'a': 1}|length }}
 {{ 'abc'|upper|lower|title|replace('A', 'x') }} {{ -1|abs }} {{ (-1)|abs }} {{ 2 + 3|string|length }} {{ 'a' ~ 'b'|upper }} {{ not n is odd }} {{ n is not odd }} {{ 'a' in 'abc' and 'z' not in 'abc' }} {{ 1 == 1 and 2 }} {{ n is odd and n is not even }}
