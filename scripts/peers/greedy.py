@@ -149,14 +149,14 @@ class Llama(Server):
                                               "cache_prompt": False, "return_tokens": True, **more})
 
     def answer(self, ids, n):
-        reply = self.complete(ids, n, n_probs=1, post_sampling_probs=False)
-        return ended([step["id"] for step in reply["completion_probabilities"]], reply["stop_type"] == "eos", self.args)
+        reply = self.complete(ids, n)
+        return ended(reply["tokens"], reply["stop_type"] == "eos", self.args)
 
     def logprobs(self, ids, tokens):
-        # An answer that ends at once has no probabilities; they are taken before anything is left out of the choice.
+        # Taken before the end is left out of the choice. A token that is half a character has none.
         reply = self.complete(ids, 1, n_probs=N_TOP, post_sampling_probs=False, ignore_eos=True)
-        top = reply["completion_probabilities"][0]["top_logprobs"]
-        listed = {t["id"]: t["logprob"] for t in top}
+        steps = reply.get("completion_probabilities") or [{"top_logprobs": []}]
+        listed = {t["id"]: t["logprob"] for t in steps[0]["top_logprobs"]}
         return [listed.get(token) for token in tokens]
 
 

@@ -83,7 +83,8 @@ struct model {
     float *scores;
     int32_t *types;
     size_t n, cap;
-    int64_t type, unk, bos, eos;
+    int64_t type, unk;
+    struct text_span bos, eos; /* pieces */
     bool byte_fallback, space_suffix, dummy_prefix, squeeze, escape;
     struct text_span charsmap;
 };
@@ -136,6 +137,8 @@ static int read_trainer(struct model *m, struct text_span message, struct error 
     struct reader r = reader_of(message);
     struct field f;
     while (take_field(&r, &f)) {
+        if (f.wire == WIRE_BYTES && f.number == 46 && f.bytes.len) m->bos = f.bytes;
+        if (f.wire == WIRE_BYTES && f.number == 47 && f.bytes.len) m->eos = f.bytes;
         if (f.wire != WIRE_VARINT) continue;
         int64_t id = f.value > INT32_MAX ? -1 : (int64_t)f.value;
         switch (f.number) {
@@ -143,8 +146,6 @@ static int read_trainer(struct model *m, struct text_span message, struct error 
         case 24: m->space_suffix = f.value; break;
         case 35: m->byte_fallback = f.value; break;
         case 40: m->unk = id; break;
-        case 41: m->bos = id; break;
-        case 42: m->eos = id; break;
         default: break;
         }
     }
@@ -164,17 +165,34 @@ static int read_normalizer(struct model *m, struct text_span message, struct err
     return r.bad ? bad(err, "normalizer_spec") : 0;
 }
 
+/* Rules for decoding, which no model here has. */
+static int read_denormalizer(struct text_span message, struct error *err) {
+    struct reader r = reader_of(message);
+    struct field f;
+    bool rules = false;
+    while (take_field(&r, &f)) rules |= f.number == 2 && f.wire == WIRE_BYTES && f.bytes.len;
+    if (r.bad) return bad(err, "denormalizer_spec");
+    return rules ? error_set(err, QUIRE_EUNSUPPORTED,
+                             "tokenizer.model: denormalizer_spec.precompiled_charsmap is not supported")
+                 : 0;
+}
+
 static int read_model(struct model *m, const void *data, size_t n, struct error *err) {
     struct reader r = reader_of((struct text_span){data, n});
     struct field f;
     int rc = 0;
-    *m = (struct model){
-        .type = MODEL_UNIGRAM, .bos = 1, .eos = 2, .dummy_prefix = true, .squeeze = true, .escape = true};
+    *m = (struct model){.type = MODEL_UNIGRAM,
+                        .bos = {"<s>", 3},
+                        .eos = {"</s>", 4},
+                        .dummy_prefix = true,
+                        .squeeze = true,
+                        .escape = true};
     while (!rc && take_field(&r, &f)) {
         if (f.wire != WIRE_BYTES) continue;
         if (f.number == 1) rc = read_piece(m, f.bytes, err);
         if (f.number == 2) rc = read_trainer(m, f.bytes, err);
         if (f.number == 3) rc = read_normalizer(m, f.bytes, err);
+        if (f.number == 5) rc = read_denormalizer(f.bytes, err);
     }
     if (!rc && r.bad) rc = bad(err, "the file");
     if (!rc && m->n == 0) rc = error_set(err, QUIRE_EFORMAT, "tokenizer.model has no pieces");
@@ -195,6 +213,15 @@ static int64_t known_id(const struct model *m, int64_t id) {
     return id >= 0 && (uint64_t)id < m->n ? id : -1;
 }
 
+/* The reference goes by the piece; the ids that trainer_spec has, too, may be those of another order. */
+static int64_t control_id(const struct model *m, struct text_span piece) {
+    for (size_t i = 0; i < m->n; i++)
+        if (m->types[i] == TOKEN_CONTROL && m->pieces[i].len == piece.len &&
+            !memcmp(m->pieces[i].data, piece.data, piece.len))
+            return (int64_t)i;
+    return -1;
+}
+
 int tokenizer_from_sentencepiece(const void *data, size_t n, const struct tokenizer_spec *adds,
                                  struct tokenizer **out, struct error *err) {
     struct model m = {0};
@@ -209,8 +236,8 @@ int tokenizer_from_sentencepiece(const void *data, size_t n, const struct tokeni
                                       .pieces = m.pieces,
                                       .types = m.types,
                                       .n_vocab = m.n,
-                                      .bos = known_id(&m, m.bos),
-                                      .eos = known_id(&m, m.eos),
+                                      .bos = control_id(&m, m.bos),
+                                      .eos = control_id(&m, m.eos),
                                       .unk = unk,
                                       .add_bos_unset = true,
                                       .add_eos_unset = true,

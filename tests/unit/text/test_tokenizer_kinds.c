@@ -487,14 +487,45 @@ static void test_refused(void **state) {
     assert_non_null(strstr(err.text, "no pieces"));
 }
 
+/* Pieces <unk>, [E], [B], a; trainer_spec: BPE, with the ids of BOS and EOS the other way round and behind
+ * them their pieces; an empty denormalizer_spec, as all files have it. */
+#define PIECES                                                                                               \
+    "\x0a\x09\x0a\x05<unk>\x18\x02\x0a\x07\x0a\x03[E]\x18\x03\x0a\x07\x0a\x03[B]\x18\x03\x0a\x03\x0a\x01"    \
+    "a"
+#define TRAINER(more) "\x12" more "\x18\x02\xc8\x02\x01\xd0\x02\x02"
+static const char NAMED[] = PIECES TRAINER("\x14") "\xf2\x02\x03[B]\xfa\x02\x03[E]\x2a\x00";
+static const char UNNAMED[] = PIECES TRAINER("\x08");
+static const char WITH_RULES[] = PIECES TRAINER("\x08") "\x2a\x03\x12\x01x";
+
+static void test_ends_by_their_pieces(void **state) {
+    struct tokenizer *t;
+    struct error err = {0};
+    if (tokenizer_from_sentencepiece(NAMED, sizeof NAMED - 1, NULL, &t, &err)) fail_msg("%s", err.text);
+    assert_int_equal(tokenizer_bos(t), 2);
+    assert_int_equal(tokenizer_eos(t), 1);
+    tokenizer_free(t);
+    if (tokenizer_from_sentencepiece(UNNAMED, sizeof UNNAMED - 1, NULL, &t, &err)) fail_msg("%s", err.text);
+    assert_true(tokenizer_bos(t) == -1 && tokenizer_eos(t) == -1);
+    tokenizer_free(t);
+    assert_int_equal(tokenizer_from_sentencepiece(WITH_RULES, sizeof WITH_RULES - 1, NULL, &t, &err),
+                     QUIRE_EUNSUPPORTED);
+    assert_non_null(strstr(err.text, "denormalizer_spec"));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),           cmocka_unit_test(test_templates),
-        cmocka_unit_test(test_config),           cmocka_unit_test(test_content),
-        cmocka_unit_test(test_text_back),        cmocka_unit_test(test_decoded),
-        cmocka_unit_test(test_bytes_and_limits), cmocka_unit_test(test_megabytes),
-        cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_close_ways),       cmocka_unit_test(test_long_sum),
-        cmocka_unit_test(test_no_decoder)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ends_by_their_pieces),
+                                       cmocka_unit_test(test_golden),
+                                       cmocka_unit_test(test_templates),
+                                       cmocka_unit_test(test_config),
+                                       cmocka_unit_test(test_content),
+                                       cmocka_unit_test(test_text_back),
+                                       cmocka_unit_test(test_decoded),
+                                       cmocka_unit_test(test_bytes_and_limits),
+                                       cmocka_unit_test(test_megabytes),
+                                       cmocka_unit_test(test_no_memory),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_close_ways),
+                                       cmocka_unit_test(test_long_sum),
+                                       cmocka_unit_test(test_no_decoder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
