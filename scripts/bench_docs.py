@@ -10,7 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-KINDS = ("servers", "versus", "growth", "loads")  # "kind" of a record; servers if it has none
+NAMES = ("Quire", "tokenizers", "tiktoken")
+KINDS = ("servers", "versus", "growth", "loads", "tokenize")  # "kind" of a record; servers if it has none
 
 
 def table(record):
@@ -86,6 +87,19 @@ def loads_table(record):
     return "\n".join(lines)
 
 
+def tokenize_table(record):
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    lines = [f"{record['cpu']}, {record['cores']} cores ({', '.join(record['isa'])}), one thread; {record['date']}, {record['rounds']} rounds, "
+             f"medians. {versions}.", "",
+             "| MB/s | text | " + " | ".join(NAMES) + " | Quire : best other |", "|---" * 6 + "|"]
+    for row in record["rows"]:
+        speed = row["mb_s"]
+        cells = [f"{speed[name]:.1f}" if name in speed else "" for name in NAMES]
+        best = max(v for name, v in speed.items() if name != NAMES[0])
+        lines.append(f"| {row['tokenizer']} | {row['text']} | {' | '.join(cells)} | {speed[NAMES[0]] / best:.1f} |")
+    return "\n".join(lines)
+
+
 def put(page, name, tables):
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n" + "\n\n".join(tables) + f"\n{end}", page, flags=re.S)
@@ -94,7 +108,7 @@ def put(page, name, tables):
 def main():
     records = [json.loads(path.read_text()) for path in sorted((ROOT / "bench" / "results").glob("*.json"))]
     old = new = PAGE.read_text()
-    for name, maker in zip(KINDS, (table, versus_table, growth_table, loads_table)):
+    for name, maker in zip(KINDS, (table, versus_table, growth_table, loads_table, tokenize_table)):
         new = put(new, name, [maker(record) for record in records if record.get("kind", "servers") == name])
     if "--check" in sys.argv:
         return 0 if new == old else "docs/benchmarks.md is not what scripts/bench_docs.py makes of bench/results"

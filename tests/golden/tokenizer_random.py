@@ -330,4 +330,5 @@ def main():
     sys.exit(total > 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
