@@ -10,7 +10,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-NAMES = ("Quire", "tokenizers", "tiktoken")
 KINDS = ("servers", "versus", "growth", "loads", "tokenize")  # "kind" of a record; servers if it has none
 
 
@@ -88,15 +87,16 @@ def loads_table(record):
 
 
 def tokenize_table(record):
+    names = ("Quire", *record["versions"])
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     lines = [f"{record['cpu']}, {record['cores']} cores ({', '.join(record['isa'])}), one thread; {record['date']}, {record['rounds']} rounds, "
              f"medians. {versions}.", "",
-             "| MB/s | text | " + " | ".join(NAMES) + " | Quire : best other |", "|---" * 6 + "|"]
+             "| MB/s | text | " + " | ".join(names) + " | Quire : best other |", "|---" * 6 + "|"]
     for row in record["rows"]:
         speed = row["mb_s"]
-        cells = [f"{speed[name]:.1f}" if name in speed else "" for name in NAMES]
-        best = max(v for name, v in speed.items() if name != NAMES[0])
-        lines.append(f"| {row['tokenizer']} | {row['text']} | {' | '.join(cells)} | {speed[NAMES[0]] / best:.1f} |")
+        cells = [f"{speed[name]:.1f}" if name in speed else "" for name in names]
+        best = max(v for name, v in speed.items() if name != names[0])
+        lines.append(f"| {row['tokenizer']} | {row['text']} | {' | '.join(cells)} | {speed[names[0]] / best:.1f} |")
     return "\n".join(lines)
 
 

@@ -286,9 +286,8 @@ static int serve_until_signal(struct serve_options *o, const char *argument, sig
 }
 
 /* Large blocks (bodies, answers) go back to the system when they are freed, and few threads need few heaps.
- * What a chat of a hundred messages takes to render (a megabyte) stays: to get it anew costs as much as the
- * rendering.
- */
+ * What a chat of a hundred messages takes to render (a megabyte) stays: to get it anew takes nearly as long
+ * as to render. */
 static void tame_malloc(void) {
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
     mallopt(M_TRIM_THRESHOLD, 2 << 20);

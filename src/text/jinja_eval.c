@@ -95,9 +95,8 @@ NOINLINE static int eval_sum(struct jinja *j, struct jinja_env *env, const struc
         JINJA_TRY(jinja_eval(j, env, sum->b, &v));
         j->pos = sum->pos;
         bool plain = v.type == JINJA_STR && !v.s->markup;
-        if (plain && !text.j && out->type == JINJA_STR && !out->s->markup && n_terms) {
+        if (plain && !text.j && out->type == JINJA_STR && !out->s->markup && n_terms)
             jinja_sb_from(j, &text, out->s, v.s->len);
-        }
         if (plain && text.j) {
             jinja_sb_add_str(&text, v.s);
             continue;

@@ -65,8 +65,8 @@ struct hf_family {
     bool turned_experts;      /* experts without quantization are stored with rows and columns swapped */
     bool latent;              /* multi-head latent attention, as DeepSeek has it */
     bool sigmoid_router;      /* experts are weighed by sigmoid */
-    bool encoder;             /* BERT's: positions in a table, norms after blocks, no output matrix */
     bool temperature;         /* queries of later positions are multiplied */
+    bool encoder;             /* BERT's: positions in a table, norms after blocks, no output matrix */
     bool rotates;             /* an encoder with rotary embeddings instead of the table */
     bool numbered_positions;  /* a text's first position has the number behind pad_token_id */
     const char *head[2];      /* of cross-encoders: what names of its two layers begin with */
