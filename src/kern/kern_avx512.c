@@ -1,4 +1,5 @@
 /* The AVX-512 table: F, BW, DQ, VL, VNNI and VBMI. */
+#include "kern/bf16_avx512.h"
 #include "kern/kern_block.h"
 #include "kern/kern_half.h"
 #include "kern/kern_ref.h"
@@ -74,12 +75,6 @@ INLINE vf vf_from_int(vw w) {
 
 /* ---- multiplying ---- */
 
-/* Products of 2 bfloat16 numbers and their sum in each lane, as the instruction defines it: numbers below
- * 2^-126 count as zero. Written so that the file needs no flag for an instruction that one table uses. */
-INLINE vf vf_dot_bf16(vf a, vf b, vf sum) {
-    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
-    return sum;
-}
 INLINE vf float_multiply_add(enum kern_format type, vf weight, vf x, vf sum) {
     return type == BF16_PAIRS ? vf_dot_bf16(weight, x, sum) : vf_fma(weight, x, sum);
 }

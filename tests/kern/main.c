@@ -1,8 +1,11 @@
-/* kern_check [--table ref|avx2|avx512|amx] [--seed N]: runs every kernel of every table that this machine has
- * against expectations in double precision. */
+/* kern_check [--table ref|avx2|avx512|avx512_bf16|amx] [--seed N]: runs every kernel of every table that this
+ * machine has against expectations in double precision.
+ *
+ * kern_check_emulated is the same with AVX-512 computed by AVX2 (emulated/). */
 #include "check.h"
 #include "tiles.h"
 
+#include "kern/cpu.h"
 #include "kern/kern_ref.h"
 
 #include <signal.h>
@@ -12,7 +15,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef KERN_CHECK_EMULATED
+#define KERN_CHECK_EMULATED 0
+#endif
+
 static const char *const isa_names[KERN_ISAS] = {"ref", "avx2", "avx512", "amx"};
+
+/* kern_table has one of the two for avx512, according to what is faster. */
+static const struct kern *const tables[] = {&kern_table_ref, &kern_table_avx2, &kern_table_avx512,
+                                            &kern_table_avx512_bf16, &kern_table_amx};
+static const char *const table_names[] = {"ref", "avx2", "avx512", "avx512_bf16", "amx"};
+enum { TABLES = sizeof tables / sizeof *tables };
 
 /* For the signal handler: what is being checked. */
 static const struct check *running;
@@ -49,20 +62,36 @@ static void check_select(struct check *c) {
     check_that(c, kern_select(NULL) && kern_select(NULL) == kern_select(""), "no limit");
 }
 
-static size_t check_table(const struct kern *kern, uint64_t seed, bool emulated) {
+/* Which instructions of a table are not the processor's. */
+enum emulated { NONE, TILES, AVX512, AVX512_AND_TILES };
+static const char *const emulated_names[] = {"", ", tile instructions emulated", ", AVX-512 emulated",
+                                             ", AVX-512 and tile instructions emulated"};
+
+static size_t check_table(const struct kern *kern, const char *name, uint64_t seed, enum emulated emulated) {
     struct check c = {.kern = kern, .what = "", .rng = seed};
     double start = seconds();
     running = &c;
     signal(SIGSEGV, on_fault);
-    if (!emulated) signal(SIGILL, on_fault);
+    if (emulated != TILES && emulated != AVX512_AND_TILES) signal(SIGILL, on_fault);
     if (kern->thread_begin) kern->thread_begin();
     check_select(&c);
     check_ops(&c);
     check_attn(&c);
     check_mm(&c);
-    printf("%-7s %zu checks, %zu failed, %.1f s%s\n", kern->name, c.n_checks, c.n_failed, seconds() - start,
-           emulated ? ", tile instructions emulated" : "");
+    printf("%-11s %zu checks, %zu failed, %.1f s%s\n", name, c.n_checks, c.n_failed, seconds() - start,
+           emulated_names[emulated]);
     return c.n_failed;
+}
+
+/* Whether a table can be checked here, and by what means. */
+static bool can_check(const struct kern *k, enum emulated *emulated) {
+    *emulated = NONE;
+    if (k == &kern_table_avx512_bf16 && !cpu_has_bf16_dot()) return false;
+    if (KERN_CHECK_EMULATED && k->isa >= KERN_ISA_AVX512) *emulated = AVX512;
+    if (k->isa != KERN_ISA_AMX) return kern_cpu_has(k->isa);
+    if (!KERN_CHECK_EMULATED && kern_cpu_has(KERN_ISA_AMX)) return true;
+    *emulated = KERN_CHECK_EMULATED ? AVX512_AND_TILES : TILES;
+    return kern_cpu_has(KERN_ISA_AVX512) && tiles_emulate(on_fault);
 }
 
 int main(int argc, char **argv) {
@@ -79,16 +108,14 @@ int main(int argc, char **argv) {
         }
     }
     size_t failed = 0;
-    for (int i = 0; i < KERN_ISAS; i++) {
-        if (table && strcmp(table, isa_names[i]) != 0) continue;
-        const struct kern *k = kern_table((enum kern_isa)i);
-        if (k)
-            failed += check_table(k, seed, false);
-        else if (i == KERN_ISA_AMX && kern_table(KERN_ISA_AVX512) && tiles_emulate(on_fault))
-            failed += check_table(&kern_table_amx, seed, true);
+    for (int i = 0; i < TABLES; i++) {
+        enum emulated emulated;
+        if (table ? strcmp(table, table_names[i]) != 0 : KERN_CHECK_EMULATED && tables[i]->isa < KERN_ISA_AVX512)
+            continue;
+        if (can_check(tables[i], &emulated))
+            failed += check_table(tables[i], table_names[i], seed, emulated);
         else
-            printf("%-7s skipped: %s\n", isa_names[i],
-                   kern_cpu_has((enum kern_isa)i) ? "no such table in this build" : "this machine lacks it");
+            printf("%-11s skipped: this machine lacks it\n", table_names[i]);
     }
     return failed ? 1 : 0;
 }

@@ -16,11 +16,13 @@ struct config {
     uint8_t rows[16];
 };
 
-static struct {
+/* As the processor has them, for each thread. */
+static _Thread_local struct {
     struct config config;
     uint8_t tile[TILES][ROWS][ROW_BYTES];
-    void (*other)(int signal);
 } state;
+
+static void (*handle_other)(int signal);
 
 /* An instruction with a VEX prefix of three bytes. */
 struct instruction {
@@ -186,22 +188,25 @@ static bool execute(const struct instruction *i) {
     }
 }
 
+/* Tile instructions often follow each other; one trap then does for all of them. */
 static void on_illegal(int signal, siginfo_t *info, void *context) {
     ucontext_t *u = context;
     struct instruction i;
-    const uint8_t *at =
-        (const uint8_t *)u->uc_mcontext.gregs[REG_RIP]; /* NOLINT(performance-no-int-to-ptr) */
-    if (decode(&i, u, at) && execute(&i))
-        u->uc_mcontext.gregs[REG_RIP] += (int64_t)i.bytes;
-    else {
-        state.other(signal);
-        abort();
+    greg_t *at = &u->uc_mcontext.gregs[REG_RIP];
+    size_t done = 0;
+    while (decode(&i, u, (const uint8_t *)*at)) { /* NOLINT(performance-no-int-to-ptr) */
+        if (!execute(&i)) break;
+        *at += (int64_t)i.bytes;
+        done++;
     }
+    if (done) return; /* if the next one is not right, it traps itself */
+    if (handle_other) handle_other(signal);
+    abort();
 }
 
 bool tiles_emulate(void (*other)(int signal)) {
     struct sigaction action = {.sa_sigaction = on_illegal, .sa_flags = SA_SIGINFO | SA_NODEFER};
-    state.other = other;
+    handle_other = other;
     return sigaction(SIGILL, &action, NULL) == 0;
 }
 
