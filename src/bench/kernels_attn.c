@@ -8,6 +8,7 @@ enum { BLOCK = 16, CHUNKS = KERN_ATTN_PARTITION / BLOCK, MAX_QUERIES = 48, DIFFE
 
 struct attention {
     const struct kern_attn *attn;
+    void (*thread_begin)(void);
     size_t head_dim, n_q, n_parts;
     char *kv;                 /* [n_parts][2][KERN_ATTN_PARTITION][head_dim] */
     float *q, *acc, *scratch; /* acc, scratch: of each thread */
@@ -15,6 +16,7 @@ struct attention {
 
 static void attention_share(void *ctx, size_t thread, size_t n_threads) {
     const struct attention *a = ctx;
+    if (a->thread_begin) a->thread_begin(); /* the limits use tiles, too */
     const void *k[CHUNKS], *v[CHUNKS];
     const float *q[MAX_QUERIES];
     float *acc[MAX_QUERIES], max[MAX_QUERIES], sum[MAX_QUERIES];
@@ -76,7 +78,10 @@ static void bench_one(struct bench *b, enum kern_kv type, size_t head_dim, size_
     char shape[64];
     if (!bench_wanted(b, names[type])) return;
     bench_clear(b);
-    struct attention a = {.attn = &b->kern->attn[type], .head_dim = head_dim, .n_q = n_q};
+    struct attention a = {.attn = &b->kern->attn[type],
+                          .thread_begin = b->kern->thread_begin,
+                          .head_dim = head_dim,
+                          .n_q = n_q};
     size_t part_bytes = 2 * KERN_ATTN_PARTITION * head_dim * a.attn->elem_bytes;
     a.n_parts = BENCH_SET_BYTES / part_bytes;
     a.kv = bench_carve(b, a.n_parts * part_bytes);

@@ -90,12 +90,33 @@ static float flush(float x) {
     return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
 }
 
-/* The sum of a float and two products as VDPBF16PS (Intel SDM vol. 2) computes it: the second product is
- * added first, and numbers below 2^-126 count as zero. Products of bfloat16 numbers are exact. */
-static float add_pair(float sum, const uint16_t a[2], const uint16_t b[2]) {
-    for (int i = 1; i >= 0; i--)
-        sum = flush(flush(sum) + flush(kern_from_bf16(a[i])) * flush(kern_from_bf16(b[i])));
-    return sum;
+/* A sum of products of bfloat16 numbers, pair by pair. Products are exact; numbers below 2^-126 count as
+ * zero. Pairs: as VDPBF16PS (Intel SDM vol. 2) computes it, the second product is added first. Tiles: as
+ * TDPBF16PS does, 16 pairs' first and second products are summed apart, each from zero, and then added. */
+struct pair_sum {
+    float sum, part[2];
+    size_t n_pairs; /* in the parts */
+};
+
+enum { TILE_PAIRS = 16 };
+
+static void add_parts(struct pair_sum *s) {
+    s->sum = flush(flush(s->sum) + flush(s->part[0] + s->part[1]));
+    s->part[0] = s->part[1] = 0.0f;
+    s->n_pairs = 0;
+}
+
+static void add_pair(struct pair_sum *s, const uint16_t a[2], const uint16_t b[2], bool tiles) {
+    for (int i = 1; i >= 0; i--) {
+        float *sum = tiles ? &s->part[i] : &s->sum;
+        *sum = flush(flush(*sum) + flush(kern_from_bf16(a[i])) * flush(kern_from_bf16(b[i])));
+    }
+    if (tiles && ++s->n_pairs == TILE_PAIRS) add_parts(s);
+}
+
+static float pair_total(struct pair_sum *s) {
+    if (s->n_pairs) add_parts(s);
+    return s->sum;
 }
 
 /* Element d of token `slot` in a K chunk, and in a V chunk. */
@@ -119,33 +140,40 @@ void ref_attn_read_v_pairs(float *dst, const void *chunk, size_t slot, size_t he
     for (size_t d = 0; d < head_dim; d++) dst[d] = load(chunk, v_pair_index(slot, d, head_dim), KERN_KV_BF16);
 }
 
-static float score_pairs(const struct kern_attn_job *job, size_t i, size_t slot) {
+static float score_pairs(const struct kern_attn_job *job, size_t i, size_t slot, bool tiles) {
     const uint16_t *k = job->k[slot / job->block_tokens];
-    float sum = 0.0f;
+    struct pair_sum sum = {0};
     for (size_t d = 0; d < job->head_dim; d += 2) {
         uint16_t q[2] = {kern_to_bf16(job->q[i][d]), kern_to_bf16(job->q[i][d + 1])};
-        sum = add_pair(sum, q, k + k_pair_index(slot % job->block_tokens, d, job->head_dim));
+        add_pair(&sum, q, k + k_pair_index(slot % job->block_tokens, d, job->head_dim), tiles);
     }
-    float s = sum * job->scale;
+    float s = pair_total(&sum) * job->scale;
     return job->soft_cap > 0.0f ? (float)(job->soft_cap * tanh((double)s / job->soft_cap)) : s;
 }
 
-/* Element d of the pair of tokens from slot on, of which the query attends to [begin, end). */
-static void weigh_pair(const struct kern_attn_job *job, float *acc, const uint16_t p[2], size_t slot,
-                       size_t d, size_t begin, size_t end) {
-    const uint16_t *v = job->v[slot / job->block_tokens];
-    v += v_pair_index(slot % job->block_tokens, d, job->head_dim);
-    uint16_t own[2] = {begin <= slot ? v[0] : 0, slot + 1 < end ? v[1] : 0};
-    *acc = add_pair(*acc, p, own);
+/* Element d of the weighted sum of the terms p. What the query does not attend to counts as zero. */
+static float weigh_pairs(const struct kern_attn_job *job, size_t i, const uint16_t p[], size_t d,
+                         bool tiles) {
+    const size_t begin = job->begin[i], end = job->end[i], step = tiles ? 2 * TILE_PAIRS : 2;
+    struct pair_sum sum = {0};
+    for (size_t t = begin / step * step; t < end; t += 2) {
+        uint16_t own[2] = {0, 0};
+        const uint16_t *v = job->v[t / job->block_tokens];
+        if (v) v += v_pair_index(t % job->block_tokens, d, job->head_dim);
+        for (size_t h = 0; h < 2; h++)
+            if (begin <= t + h && t + h < end) own[h] = v[h];
+        add_pair(&sum, p + t, own, tiles);
+    }
+    return pair_total(&sum);
 }
 
-static void partition_query_pairs(const struct kern_attn_job *job, size_t i) {
+static void partition_query_pairs(const struct kern_attn_job *job, size_t i, bool tiles) {
     size_t begin = job->begin[i], end = job->end[i];
     float *s = job->scratch + i * KERN_ATTN_PARTITION, max = -INFINITY;
     uint16_t p[KERN_ATTN_PARTITION] = {0};
     double sum = 0.0;
     for (size_t t = begin; t < end; t++) {
-        s[t] = score_pairs(job, i, t);
+        s[t] = score_pairs(job, i, t, tiles);
         if (s[t] > max) max = s[t];
     }
     for (size_t t = begin; t < end; t++) {
@@ -154,15 +182,15 @@ static void partition_query_pairs(const struct kern_attn_job *job, size_t i) {
     }
     job->max[i] = max;
     job->sum[i] = (float)sum;
-    for (size_t d = 0; d < job->head_dim; d++) {
-        job->acc[i][d] = 0.0f;
-        for (size_t t = begin / 2 * 2; t < end; t += 2)
-            weigh_pair(job, &job->acc[i][d], p + t, t, d, begin, end);
-    }
+    for (size_t d = 0; d < job->head_dim; d++) job->acc[i][d] = weigh_pairs(job, i, p, d, tiles);
 }
 
 void ref_attn_partition_pairs(const struct kern_attn_job *job) {
-    for (size_t i = 0; i < job->n_q; i++) partition_query_pairs(job, i);
+    for (size_t i = 0; i < job->n_q; i++) partition_query_pairs(job, i, false);
+}
+
+void ref_attn_partition_tiles(const struct kern_attn_job *job) {
+    for (size_t i = 0; i < job->n_q; i++) partition_query_pairs(job, i, true);
 }
 
 /* ---- the entries ---- */

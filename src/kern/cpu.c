@@ -63,15 +63,15 @@ static bool tiles_permitted(void) {
     return status == 0;
 }
 
-static bool has_amx(const struct cpu *c) {
-    const uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25;
-    return has_avx512(c) && has_all(c->xcr0, XCR0_AMX) &&
-           has_all(c->leaf7_edx, amx_bf16 | amx_tile | amx_int8) && tiles_permitted();
-}
-
 static bool has_bf16_dot(const struct cpu *c) {
     const uint32_t avx512_bf16 = 1u << 5;
     return has_avx512(c) && has_all(c->leaf7_1_eax, avx512_bf16);
+}
+
+static bool has_amx(const struct cpu *c) {
+    const uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25;
+    return has_bf16_dot(c) && has_all(c->xcr0, XCR0_AMX) &&
+           has_all(c->leaf7_edx, amx_bf16 | amx_tile | amx_int8) && tiles_permitted();
 }
 
 bool cpu_has_bf16_dot(void) {

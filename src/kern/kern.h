@@ -96,6 +96,7 @@ struct kern_matrix {
 /* Softmax partitions: fixed spans of logical positions anchored at 0; each is reduced alone, then combined in
  * order. */
 #define KERN_ATTN_PARTITION 256
+#define KERN_ATTN_MAX_HEAD  1024 /* elements */
 
 enum kern_kv { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_TYPES };
 
@@ -103,7 +104,8 @@ enum kern_kv { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_TYPES };
 struct kern_attn_job {
     /* [KERN_ATTN_PARTITION / block_tokens] chunks; those wholly masked may be NULL */
     const void *const *k, *const *v; /* the same where V is a part of K */
-    size_t block_tokens, head_dim;   /* a multiple of 16 that divides KERN_ATTN_PARTITION; a multiple of 8 */
+    size_t block_tokens;             /* a multiple of 16 that divides KERN_ATTN_PARTITION */
+    size_t head_dim;                 /* a multiple of 8, at most KERN_ATTN_MAX_HEAD */
     size_t value_dim; /* elements of V: a multiple of 8, at most head_dim; equal to it where V is apart */
     const float *const *q;       /* [n_q] query vectors [head_dim] */
     const uint16_t *begin, *end; /* [n_q] attended slots of the partition: begin <= slot < end, begin < end */
@@ -135,8 +137,8 @@ struct kern {
     const char *name; /* "ref", "avx2", "avx512", "amx" */
     enum kern_isa isa;
 
-    /* What each thread has to do before its first mm.run, and again after other code of the thread has used
-     * tile registers; NULL: nothing. Harmless when done more than once. */
+    /* What each thread has to do before its first mm.run or attn.partition, and again after other code of the
+     * thread has used tile registers; NULL: nothing. Harmless when done more than once. */
     void (*thread_begin)(void);
 
     /* By format of the weight as it is to be used; run NULL = unknown format. */

@@ -258,15 +258,12 @@ INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_
     }
 #define TABLE_ACT_BF16      bf16_dot_act_pack
 #define TABLE_ACT_ROW_BYTES bf16_dot_act_row_bytes
-#define TABLE_ATTN_BF16                                                                                      \
-    {                                                                                                        \
-        .name = "bf16 pairs", .act = KERN_ACT_BF16, .elem_bytes = 2, .write_k = pairs_write_k,               \
-        .write_v = pairs_write_v, .read_k = ref_attn_read_k_pairs, .read_v = ref_attn_read_v_pairs,          \
-        .partition = pairs_partition                                                                         \
-    }
+#define TABLE_ATTN_BF16     PAIRS_ATTN("bf16 pairs", pairs_partition)
 #include "kern/table.inc"
 
 #include "kern/mm_amx.inc"
+
+#include "kern/attn_amx.inc"
 
 #undef TABLE_ISA
 #undef TABLE_NAME
@@ -284,6 +281,7 @@ INLINE void q8_tile(const struct kern_matrix *w, enum kern_format f, const size_
     }
 #define TABLE_ACT_BF16      bf16_dot_act_pack
 #define TABLE_ACT_ROW_BYTES bf16_dot_act_row_bytes
+#define TABLE_ATTN_BF16     PAIRS_ATTN("bf16 tiles", amx_partition)
 #define TABLE_Q8_RUN(run)   amx_q8_run
 #define TABLE_MORE          .call_rows = 64, .act_rows_over = AMX_ROWS - 1, .thread_begin = amx_thread_begin,
 #include "kern/table.inc"

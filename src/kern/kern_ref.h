@@ -54,12 +54,14 @@ void ref_attn_write_row_bf16(void *chunk, size_t slot, size_t block_tokens, cons
 void ref_attn_partition_rows_f32(const struct kern_attn_job *job);
 void ref_attn_partition_rows_f16(const struct kern_attn_job *job);
 void ref_attn_partition_rows_bf16(const struct kern_attn_job *job);
-/* Attention that multiplies pairs of bfloat16 numbers: attn_bf16.inc. Leaves the scores in scratch. */
+/* Attention that multiplies pairs of bfloat16 numbers: attn_bf16.inc, attn_amx.inc. Leaves the scores in
+ * scratch. */
 void ref_attn_write_k_pairs(void *chunk, size_t slot, size_t block_tokens, const float *k, size_t head_dim);
 void ref_attn_write_v_pairs(void *chunk, size_t slot, const float *v, size_t head_dim);
 void ref_attn_read_k_pairs(float *dst, const void *chunk, size_t slot, size_t head_dim);
 void ref_attn_read_v_pairs(float *dst, const void *chunk, size_t slot, size_t head_dim);
 void ref_attn_partition_pairs(const struct kern_attn_job *job);
+void ref_attn_partition_tiles(const struct kern_attn_job *job);
 void ref_attn_combine(float *out, const float *max, const float *sum, const float *acc, size_t stride,
                       size_t n_parts, float sink, size_t head_dim);
 

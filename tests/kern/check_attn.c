@@ -192,7 +192,8 @@ static double term_slack(const struct problem *p, double s, double max) {
 static void check_rounded(struct problem *p, const struct result *r) {
     struct result ref = result_new(p);
     size_t n_max = 0, n_sum = 0, n_acc = 0;
-    run_by(ref_attn_partition_pairs, p, &ref, 0, p->n_q);
+    run_by(p->c->kern->isa == KERN_ISA_AMX ? ref_attn_partition_tiles : ref_attn_partition_pairs, p, &ref, 0,
+           p->n_q);
     for (size_t i = 0; i < p->n_q; i++) {
         const float *s = (const float *)p->scratch.data + i * P, *acc = r->acc[i].data,
                     *want = ref.acc[i].data;
@@ -244,6 +245,24 @@ static void check_alone(struct problem *p, const struct result *together) {
                p->n_q);
     free(nan);
     result_free(p, &alone);
+}
+
+/* K and V of one token become NaN: that changes nothing for queries that do not attend to it. */
+static void check_poisoned(struct problem *p, const struct result *clean) {
+    struct result poisoned = result_new(p);
+    size_t i = check_below(p->c, p->n_q), differ = 0;
+    size_t slot = p->begin[i] + check_below(p->c, p->end[i] - p->begin[i]);
+    float *nan = malloc(p->head_dim * sizeof *nan);
+    for (size_t d = 0; d < p->head_dim; d++) nan[d] = NAN;
+    store_slot(p, slot, nan, nan);
+    run(p, &poisoned, 0, p->n_q);
+    for (i = 0; i < p->n_q; i++)
+        if (slot < p->begin[i] || p->end[i] <= slot) differ += !results_equal(p, clean, &poisoned, i);
+    check_that(p->c, differ == 0, "%zu of %zu queries differ when slot %zu, not theirs, is poisoned", differ,
+               p->n_q, slot);
+    store_slot(p, slot, p->k_rows + slot * p->head_dim, p->v_rows + slot * p->head_dim);
+    free(nan);
+    result_free(p, &poisoned);
 }
 
 static void check_split(struct problem *p, const struct result *together) {
@@ -317,6 +336,7 @@ static void check_problem(struct check *c, enum kern_kv type, size_t head_dim, s
     for (size_t i = 0; i < n_q; i++) check_query(&p, &r, i);
     if (rounds_terms(&p)) check_rounded(&p, &r);
     check_split(&p, &r);
+    check_poisoned(&p, &r);
     check_alone(&p, &r);
     check_nan(&p, &r);
 

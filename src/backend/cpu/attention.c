@@ -172,6 +172,7 @@ static size_t find_queries(const struct attn_wave *w, const struct attn_unit *u,
 static void run_item(void *ctx, size_t item, size_t thread) {
     const struct attn_wave *w = ctx;
     const struct backend_attention *a = w->a;
+    cpu_begin_kernels(w->c);
     size_t low = 0, high = w->n_units, bytes;
     while (high - low > 1) {
         size_t mid = (low + high) / 2;

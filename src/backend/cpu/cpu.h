@@ -99,8 +99,8 @@ void cpu_embed(struct backend *b, struct backend_buffer *y, const struct backend
 void cpu_matmul(struct backend *b, struct backend_buffer *const *y, const struct backend_matrix *const *w,
                 const struct backend_buffer *const *bias, size_t n_outputs, const struct backend_input *input,
                 size_t n_rows, bool add);
-/* What a thread has to do before its first product. */
-void cpu_begin_products(const struct cpu_backend *c);
+/* What a thread has to do before its first product or attention. */
+void cpu_begin_kernels(const struct cpu_backend *c);
 /* Row i of an input: x as it is, or made in this thread's scratch. */
 const float *cpu_input_row(const struct cpu_backend *c, const struct backend_input *in, size_t width,
                            size_t i, size_t thread);

@@ -233,7 +233,7 @@ static void pack_slots(void *ctx, size_t item, size_t thread) {
 static void run_product(void *ctx, size_t item, size_t thread) {
     const struct products *p = ctx;
     const struct experts_job *j = p->j;
-    cpu_begin_products(j->c);
+    cpu_begin_kernels(j->c);
     const struct expert_run *run = &j->r.runs[item / p->items_per_run];
     const struct expert_output *o = p->outputs;
     size_t in_run = item % p->items_per_run;

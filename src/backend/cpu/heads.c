@@ -39,7 +39,7 @@ static void run_head(void *ctx, size_t item, size_t thread) {
     const struct kern_matrix *w = &j->w[head]->m;
     size_t n_panels = size_min(j->panels_per_item, size_div_up(w->rows, w->mm->panel_rows) - first);
     float *y = j->y + head * j->y_dim + first * w->mm->panel_rows;
-    cpu_begin_products(j->c);
+    cpu_begin_kernels(j->c);
     w->mm->run(w, y, j->y_row, first, n_panels, j->acts + head * j->n_rows * j->act_row_bytes,
                j->act_row_bytes, j->n_rows, false, cpu_thread_scratch(j->c, thread, j->c->at.mm));
 }

@@ -29,7 +29,7 @@ static bool lay_out(struct backend_kv *kv, const struct cpu_backend *c) {
     for (size_t g = 0; g < l->n_groups; g++) {
         const struct backend_kv_group *group = &l->groups[g];
         size_t bytes;
-        if (group->head_dim % HEAD_DIM_STEP) return false;
+        if (group->head_dim % HEAD_DIM_STEP || group->head_dim > KERN_ATTN_MAX_HEAD) return false;
         if (!size_mul(l->block_tokens * kv->attn->elem_bytes, group->head_dim, &bytes) ||
             !size_align_up(bytes, MEMORY_ALIGN, &kv->chunk_bytes[g]) ||
             !size_mul(kv->chunk_bytes[g], kv_chunks(kv) * group->n_kv_heads, &bytes) ||

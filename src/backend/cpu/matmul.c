@@ -70,7 +70,7 @@ static void pack_rows(void *ctx, size_t item, size_t thread) {
 /* Which kernels' thread_begin this thread has been through. */
 static _Thread_local const struct kern *begun;
 
-void cpu_begin_products(const struct cpu_backend *c) {
+void cpu_begin_kernels(const struct cpu_backend *c) {
     if (begun == c->kern) return;
     if (c->kern->thread_begin) c->kern->thread_begin();
     begun = c->kern;
@@ -78,7 +78,7 @@ void cpu_begin_products(const struct cpu_backend *c) {
 
 static void run_item(void *ctx, size_t item, size_t thread) {
     const struct matmul_job *j = ctx;
-    cpu_begin_products(j->c);
+    cpu_begin_kernels(j->c);
     size_t tile = item / j->items_per_tile, in_tile = item % j->items_per_tile;
     const struct matmul_output *o = j->outputs;
     while (in_tile >= o->n_items) in_tile -= o++->n_items;

@@ -136,10 +136,15 @@ static inline __m256 emu_extractf32x8_ps(__m512 x, int half) {
 static inline float emu_cvtss_f32(__m512 x) {
     return _mm256_cvtss_f32(emu_extractf32x8_ps(x, 0));
 }
-static inline __mmask16 emu_cmpeq_epi16_mask(__m256i a, __m256i b) {
+static inline __mmask16 emu256_cmpeq_epi16_mask(__m256i a, __m256i b) {
     __m256i equal = _mm256_cmpeq_epi16(a, b);
     return (__mmask16)_mm_movemask_epi8(
         _mm_packs_epi16(_mm256_castsi256_si128(equal), _mm256_extracti128_si256(equal, 1)));
+}
+static inline __mmask32 emu512_cmpeq_epi16_mask(__m512i a, __m512i b) {
+    union emu x = {.i = a}, y = {.i = b};
+    return emu256_cmpeq_epi16_mask(x.i2[0], y.i2[0]) |
+           (__mmask32)emu256_cmpeq_epi16_mask(x.i2[1], y.i2[1]) << 16;
 }
 
 /* ---- arithmetic ---- */
@@ -227,6 +232,7 @@ static inline __m512 emu_scalef_ps(__m512 a, __m512 b) {
 #undef _mm256_mask_storeu_epi16
 #undef _mm256_maskz_loadu_epi16
 #undef _mm512_abs_ps
+#undef _mm512_cmpeq_epi16_mask
 #undef _mm512_cvtepi32_epi16
 #undef _mm512_cvtepi32_epi8
 #undef _mm512_cvtepi32_ps
@@ -247,10 +253,11 @@ static inline __m512 emu_scalef_ps(__m512 a, __m512 b) {
 #undef _mm512_reduce_ps
 #undef _mm512_scalef_ps
 #undef _mm512_store_si512
-#define _mm256_cmpeq_epi16_mask  emu_cmpeq_epi16_mask
+#define _mm256_cmpeq_epi16_mask  emu256_cmpeq_epi16_mask
 #define _mm256_mask_storeu_epi16 emu256_mask_storeu_epi16
 #define _mm256_maskz_loadu_epi16 emu_maskz_loadu_epi16
 #define _mm512_abs_ps            emu_abs_ps
+#define _mm512_cmpeq_epi16_mask  emu512_cmpeq_epi16_mask
 #define _mm512_cvtepi32_epi16    emu_cvtepi32_epi16
 #define _mm512_cvtepi32_epi8     emu_cvtepi32_epi8
 #define _mm512_cvtepi32_ps       emu_cvtepi32_ps
