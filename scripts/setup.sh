@@ -19,6 +19,7 @@ need() { # need PACKAGES COMMAND...: the packages are missing if the command fai
     "$@" >/dev/null 2>&1 || missing+=($packages)
 }
 compiles() { printf '#include <stdio.h>\nint main(void) { return 0; }\n' | cc -x c - -o /dev/null; }
+has_header() { cc -E -include "$1" -x c /dev/null -o /dev/null; }
 fuzzes() {
     printf '#include <stddef.h>\nint LLVMFuzzerTestOneInput(const char *p, size_t n) { return 0; }\n' |
         clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null
@@ -39,6 +40,7 @@ if [ "$what" = test ]; then
     need g++ c++ --version
     need libcmocka-dev pkg-config --exists cmocka
     need "clang libclang-rt-dev" fuzzes
+    need libsimde-dev has_header simde/x86/avx512.h
     need valgrind valgrind --version
     need python3-venv python3 -c "import venv, ensurepip"
 fi

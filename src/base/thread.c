@@ -7,9 +7,13 @@ int thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *(*f
     int rc = pthread_attr_init(&attr);
     if (rc) return rc;
     if (stack_bytes) rc = pthread_attr_setstacksize(&attr, stack_bytes);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    /* What a thread causes itself stays with its handler, if there is one: blocked, it would end the process.
+     */
+    static const int own[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
+    sigset_t others, before;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&others, own[i]);
+    pthread_sigmask(SIG_SETMASK, &others, &before);
     if (!rc) rc = pthread_create(out, &attr, fn, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);

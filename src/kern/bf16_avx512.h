@@ -1,5 +1,5 @@
-/* AVX512_BF16's instructions. Inline assembly, so that kern_avx512.c needs no flag for what one of its tables uses
- * alone, and apart from it, so that tests can put C in their place. */
+/* AVX512_BF16's instructions. Inline assembly, so that kern_avx512.c needs no flag for what one of its tables
+ * uses alone, and apart from it, so that tests can put C in their place. */
 #ifndef KERN_BF16_AVX512_H
 #define KERN_BF16_AVX512_H
 

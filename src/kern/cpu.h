@@ -1,5 +1,5 @@
-/* What the processor and the operating system offer (private to src/kern), besides kern_cpu_has. Apart from the
- * choice of a table, so that tests can put another processor in its place. */
+/* What the processor and the operating system offer (private to src/kern), besides kern_cpu_has. Apart from
+ * the choice of a table, so that tests can put another processor in its place. */
 #ifndef KERN_CPU_H
 #define KERN_CPU_H
 

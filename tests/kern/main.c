@@ -72,7 +72,7 @@ static size_t check_table(const struct kern *kern, const char *name, uint64_t se
     double start = seconds();
     running = &c;
     signal(SIGSEGV, on_fault);
-    if (emulated != TILES && emulated != AVX512_AND_TILES) signal(SIGILL, on_fault);
+    if (emulated == NONE || !tiles_emulate(on_fault)) signal(SIGILL, on_fault);
     if (kern->thread_begin) kern->thread_begin();
     check_select(&c);
     check_ops(&c);
@@ -108,14 +108,18 @@ int main(int argc, char **argv) {
         }
     }
     size_t failed = 0;
+    bool known = !table;
     for (int i = 0; i < TABLES; i++) {
         enum emulated emulated;
-        if (table ? strcmp(table, table_names[i]) != 0 : KERN_CHECK_EMULATED && tables[i]->isa < KERN_ISA_AVX512)
+        known |= table && !strcmp(table, table_names[i]);
+        if (table ? strcmp(table, table_names[i]) != 0
+                  : KERN_CHECK_EMULATED && tables[i]->isa < KERN_ISA_AVX512)
             continue;
         if (can_check(tables[i], &emulated))
             failed += check_table(tables[i], table_names[i], seed, emulated);
         else
             printf("%-11s skipped: this machine lacks it\n", table_names[i]);
     }
-    return failed ? 1 : 0;
+    if (!known) fprintf(stderr, "no table has the name %s\n", table);
+    return failed ? 1 : known ? 0 : 2;
 }

@@ -206,7 +206,7 @@ static void on_illegal(int signal, siginfo_t *info, void *context) {
 
 bool tiles_emulate(void (*other)(int signal)) {
     struct sigaction action = {.sa_sigaction = on_illegal, .sa_flags = SA_SIGINFO | SA_NODEFER};
-    handle_other = other;
+    if (other) handle_other = other;
     return sigaction(SIGILL, &action, NULL) == 0;
 }
 

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-/* Takes SIGILL; what is not a tile instruction goes to `other` (NULL: nothing), after which the program ends. Returns
- * false where there is nothing to emulate on. */
+/* Takes SIGILL; what is not a tile instruction goes to `other` (NULL: as before, at first nothing), after
+ * which the program ends. Returns false where there is nothing to emulate on. */
 bool tiles_emulate(void (*other)(int signal));
 
 #endif

@@ -109,8 +109,8 @@ static inline __m512i emu_cvtps_epi32(__m512 x) {
     return emu_i(_mm256_cvtps_epi32(u.f2[0]), _mm256_cvtps_epi32(u.f2[1]));
 }
 static inline __m512d emu_cvtps_pd(__m256 x) {
-    return (union emu){.d2 = {_mm256_cvtps_pd(_mm256_castps256_ps128(x)),
-                              _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))}}
+    return (union emu){
+        .d2 = {_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))}}
         .d;
 }
 static inline __m512 emu_cvtph_ps(__m256i x) {
@@ -212,7 +212,8 @@ static inline __m256 emu_scalef_8(__m256 a, __m256 b) {
     __m256 a_nan = _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
     __m256 up = _mm256_cmp_ps(b, infinity, _CMP_EQ_OQ);
     __m256 down = _mm256_cmp_ps(b, _mm256_or_ps(infinity, sign), _CMP_EQ_OQ);
-    __m256 zero = _mm256_cmp_ps(a, _mm256_setzero_ps(), _CMP_EQ_OQ), infinite = _mm256_cmp_ps(size, infinity, 0);
+    __m256 zero = _mm256_cmp_ps(a, _mm256_setzero_ps(), _CMP_EQ_OQ),
+           infinite = _mm256_cmp_ps(size, infinity, 0);
     /* 0 * inf; a NaN counts as a number here */
     __m256 invalid = _mm256_or_ps(_mm256_and_ps(up, zero), _mm256_and_ps(down, infinite));
     r = _mm256_blendv_ps(r, _mm256_or_ps(infinity, _mm256_and_ps(a, sign)), up);
