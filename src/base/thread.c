@@ -7,8 +7,7 @@ int thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *(*f
     int rc = pthread_attr_init(&attr);
     if (rc) return rc;
     if (stack_bytes) rc = pthread_attr_setstacksize(&attr, stack_bytes);
-    /* What a thread causes itself stays with its handler, if there is one: blocked, it would end the process.
-     */
+    /* Faults are the thread's own: blocked, they would end the process past any handler. */
     static const int own[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
     sigset_t others, before;
     sigfillset(&others);

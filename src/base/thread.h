@@ -1,4 +1,5 @@
-/* Threads of the program: named, and without signals, which are for the threads that expect them. */
+/* Threads of the program: named, and without signals, which are for the threads that expect them; but for
+ * those of faults, which are the thread's own. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
 

@@ -235,7 +235,7 @@ static void work_may_free_itself(void **state) {
 static void note_signals(struct work *work) {
     sigset_t now;
     pthread_sigmask(SIG_SETMASK, NULL, &now);
-    ((struct job *)work)->code = sigismember(&now, SIGTERM);
+    ((struct job *)work)->code = sigismember(&now, SIGTERM) - sigismember(&now, SIGSEGV);
 }
 
 static void signals_stay_with_the_starter(void **state) {
