@@ -144,6 +144,9 @@ static void check_masks(vf a, vf b, vf c) {
     MASK(vf_less(a, b), t.a[n] < t.b[n]);
     MASK(vf_equal(a, b), t.a[n] == t.b[n]);
     MASK(_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q), isnan(t.a[n]) || isnan(t.b[n]));
+    const uint16_t *h = (const uint16_t *)t.i, *g = (const uint16_t *)t.j;
+    uint32_t equal = _mm512_cmpeq_epi16_mask(_mm512_loadu_si512(t.i), _mm512_loadu_si512(t.j));
+    for (int n = 0; n < 2 * N; n++) expect("cmpeq_epi16", n / 2, (equal >> n & 1) == (h[n] == g[n]));
     EXACT(vf_keep(a, (size_t)low, (size_t)high, b), n >= low && n < high ? t.a[n] : t.b[n]);
     EXACT(vf_select_less(a, b, c, a), t.a[n] < t.b[n] ? t.c[n] : t.a[n]);
 }
@@ -187,6 +190,8 @@ int main(void) {
         for (int n = 0; n < N; n++) {
             t.a[n] = any_float(), t.b[n] = any_float(), t.c[n] = any_float();
             t.i[n] = any(), t.j[n] = any(), t.k[n] = any();
+            if (any() % 4 == 0)
+                t.j[n] ^= (t.j[n] ^ t.i[n]) & (any() % 2 ? 0xffff0000 : 0xffff); /* halves alike */
         }
         vf a = vf_load(t.a), b = vf_load(t.b), c = vf_load(t.c);
         __m512i i = _mm512_loadu_si512(t.i), j = _mm512_loadu_si512(t.j), k = _mm512_loadu_si512(t.k);
